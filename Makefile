@@ -1,0 +1,65 @@
+# Isthmus. `make help` lists what there is.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest
+
+export GOFLAGS := -mod=readonly
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+$(VENV)/ready: pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) is not on PATH; set PYTHON to a Python of 3.11 or newer" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --require-virtualenv --require-hashes --requirement constraints.txt
+	$(BIN)/pip install --quiet --require-virtualenv --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.PHONY: setup
+setup: $(VENV)/ready ## make the environment in .venv
+
+.PHONY: demo
+demo: setup ## a real control plane, the operator and a ModelServing on this machine (KEEP=1, KUBECONFIG=FILE)
+	@$(BIN)/isthmus sandbox demo $(if $(KEEP),--keep) $(if $(filter command line,$(origin KUBECONFIG)),--kubeconfig '$(KUBECONFIG)')
+
+.PHONY: check
+check: setup ## format, lint, types, import contracts, fast tests: below 60 seconds
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/codespell src tests docs README.md CONTRIBUTING.md CHANGELOG.md Makefile
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(PYTEST) tests/unit tests/property -q
+
+.PHONY: test
+test: setup controlplane ## everything that must hold
+	$(PYTEST)
+
+.PHONY: controlplane
+controlplane: setup ## build the control plane once per machine
+	@$(BIN)/isthmus sandbox build
+
+.PHONY: bench
+bench: setup controlplane ## requests, CPU and memory beside the Go implementation's figures
+	$(BIN)/python -m benchmarks
+
+.PHONY: coverage
+coverage: setup controlplane ## all tests with coverage of src/
+	$(PYTEST) --cov --cov-report=term
+
+.PHONY: format
+format: setup ## format and fix what can be fixed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+.PHONY: constraints
+constraints: ## pin the newest versions that fit, with hashes
+	$(BIN)/pip-compile --quiet --extra dev --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --no-header --output-file constraints.txt pyproject.toml
+
+.PHONY: clean
+clean: ## remove what make made in this folder
+	rm -rf $(VENV) build dist .coverage* htmlcov .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""The wire: cluster configuration, a typed client, and watches. Knows no kind of ours."""
