@@ -15,11 +15,12 @@ import msgspec
 class Frozen(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
     """Base of every decoded object: camelCase on the wire, immutable, unknown fields ignored.
 
-    `gc=False`: trees of these hold no cycles, and the garbage collector need not walk 20,000 of them.
+    Subclasses repeat `frozen=True, kw_only=True`, which type checkers want. `gc=False`: trees of these hold
+    no cycles, and the garbage collector need not walk 20,000 of them.
     """
 
 
-class OwnerReference(Frozen):
+class OwnerReference(Frozen, frozen=True, kw_only=True):
     """metadata.ownerReferences[]."""
 
     api_version: str
@@ -30,7 +31,7 @@ class OwnerReference(Frozen):
     block_owner_deletion: bool = False
 
 
-class ObjectMeta(Frozen):
+class ObjectMeta(Frozen, frozen=True, kw_only=True):
     """metadata. Times stay RFC 3339 text: they are compared and shown more often than computed with."""
 
     name: str
@@ -57,7 +58,7 @@ class ObjectMeta(Frozen):
         return None
 
 
-class Object(Frozen):
+class Object(Frozen, frozen=True, kw_only=True):
     """The least that every cached object has. Kinds subclass it and add the fields that are read."""
 
     metadata: ObjectMeta
