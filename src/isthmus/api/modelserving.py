@@ -1,0 +1,198 @@
+"""ModelServing as Isthmus reads it: spec and status, decoded, frozen, with pod templates left as bytes.
+
+kube/client.py and kube/watch.py decode into ModelServing; the store and the planner read it. Decoding never
+raises because of one object's spec or status, whatever an old CRD or a direct write let into etcd: a spec
+that does not fit the types is an `Unreadable` with the reason, which the controller reports in that object's
+status, and a status that does not fit is an empty one. Bounds and cross-field rules are not checked here:
+the CRD's schema refuses them at admission (api/crd), and api/validation.py finds what got past it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
+
+from isthmus.api.decode import own_raw, settle
+from isthmus.api.meta import Frozen, Object, Resource
+
+RolloutType = Literal["ServingGroupRollingUpdate", "RoleRollingUpdate"]
+RecoveryPolicy = Literal["ServingGroupRecreate", "RoleRecreate", "None"]
+IntOrPercent = int | str
+"""A count, or text such as `25%`: see `isthmus.api.percent`."""
+
+
+class PluginScope(Frozen, frozen=True, kw_only=True):
+    """spec.plugins[].scope: the roles (none named: all) and the pods of a role that a plugin works on."""
+
+    roles: tuple[str, ...] = ()
+    target: Literal["All", "Entry", "Worker"] = "All"
+
+
+class Plugin(Frozen, frozen=True, kw_only=True):
+    """spec.plugins[]. `config` is any JSON, kept as bytes."""
+
+    name: str
+    type: str = "BuiltIn"
+    config: msgspec.Raw | None = None
+    scope: PluginScope | None = None
+
+    def __post_init__(self) -> None:
+        own_raw(self, "config")
+
+
+class GangPolicy(Frozen, frozen=True, kw_only=True):
+    """spec.template.gangPolicy: role name to the least replicas that must be schedulable at once."""
+
+    min_role_replicas: dict[str, int] = {}
+
+
+class TopologyPolicy(Frozen, frozen=True, kw_only=True):
+    """One network topology constraint, in Volcano's words."""
+
+    mode: Literal["hard", "soft"] = "hard"
+    highest_tier_allowed: int | None = None
+    highest_tier_name: str | None = None
+
+
+class NetworkTopology(Frozen, frozen=True, kw_only=True):
+    """spec.template.networkTopology: of a whole group, and of each role replica."""
+
+    group_policy: TopologyPolicy | None = None
+    role_policy: TopologyPolicy | None = None
+
+
+class Role(Frozen, frozen=True, kw_only=True):
+    """spec.template.roles[]. The templates are the JSON that the API server gave, byte for byte."""
+
+    name: str
+    replicas: int = 1
+    entry_template: msgspec.Raw
+    worker_replicas: int = 0
+    worker_template: msgspec.Raw | None = None
+    max_unavailable: IntOrPercent | None = None
+    partition: IntOrPercent | None = None
+
+    def __post_init__(self) -> None:
+        own_raw(self, "entry_template", "worker_template")
+
+    @property
+    def pods(self) -> int:
+        """Pods of one role replica: the entry and its workers (MS-21)."""
+        return 1 + self.worker_replicas
+
+
+class Template(Frozen, frozen=True, kw_only=True):
+    """spec.template: what each ServingGroup is made of. The grace period is in seconds."""
+
+    restart_grace_period_seconds: int = 0
+    gang_policy: GangPolicy | None = None
+    network_topology: NetworkTopology | None = None
+    roles: tuple[Role, ...] = ()
+
+
+class RollingUpdateConfiguration(Frozen, frozen=True, kw_only=True):
+    """spec.rolloutStrategy.rollingUpdateConfiguration: bounds on whole groups (MS-17)."""
+
+    max_unavailable: IntOrPercent = 1
+    partition: IntOrPercent | None = None
+
+
+class RolloutStrategy(Frozen, frozen=True, kw_only=True):
+    """spec.rolloutStrategy."""
+
+    type: RolloutType = "ServingGroupRollingUpdate"
+    rolling_update_configuration: RollingUpdateConfiguration | None = None
+
+
+class Spec(Frozen, frozen=True, kw_only=True):
+    """spec, with the CRD's defaults (MS-5)."""
+
+    replicas: int = 1
+    scheduler_name: str = "volcano"
+    plugins: tuple[Plugin, ...] = ()
+    template: Template
+    rollout_strategy: RolloutStrategy | None = None
+    recovery_policy: RecoveryPolicy = "RoleRecreate"
+
+
+class Unreadable(Frozen, frozen=True, kw_only=True):
+    """Stands where a spec should, of an object that got past the CRD's schema. `reason` is for people."""
+
+    reason: str
+
+
+class Condition(Frozen, frozen=True, kw_only=True):
+    """status.conditions[], as metav1.Condition. The time is RFC 3339 text in UTC."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str = ""
+    observed_generation: int = 0
+
+
+class Status(Frozen, frozen=True, kw_only=True, omit_defaults=True):
+    """status (MS-8). Zero and empty fields are absent on the wire."""
+
+    observed_generation: int = 0
+    replicas: int = 0
+    current_replicas: int = 0
+    updated_replicas: int = 0
+    available_replicas: int = 0
+    current_revision: str = ""
+    update_revision: str = ""
+    label_selector: str = ""
+    conditions: tuple[Condition, ...] = ()
+
+
+_decode_spec: Final = msgspec.json.Decoder(Spec)
+_decode_status: Final = msgspec.json.Decoder(Status)
+
+
+class ModelServing(Object, frozen=True, kw_only=True):
+    """A ModelServing. `spec` is never raw outside this class: it is a Spec, or says why it is none."""
+
+    if TYPE_CHECKING:
+        spec: Spec | Unreadable
+        status: Status = Status()
+    else:
+        # The wire gives bytes of any shape; __post_init__ decodes each by itself, so that a failure stays
+        # inside this object instead of ending the decoding of a whole list page.
+        spec: msgspec.Raw = msgspec.Raw(b"null")
+        status: msgspec.Raw = Status()
+
+    def __post_init__(self) -> None:
+        spec: object = self.spec
+        if isinstance(spec, msgspec.Raw):
+            settle(self, "spec", read_spec(spec))
+        status: object = self.status
+        if isinstance(status, msgspec.Raw):
+            settle(self, "status", read_status(status))
+
+
+def read_spec(raw_spec: msgspec.Raw | bytes) -> Spec | Unreadable:
+    """The spec in this JSON, or why it is none. Never raises; keeps no reference to its argument."""
+    try:
+        return _decode_spec.decode(raw_spec)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        text = str(error)
+        return Unreadable(reason=text.replace("$", "spec", 1) if "$" in text else f"{text} - at `spec`")
+
+
+def read_status(raw_status: msgspec.Raw | bytes) -> Status:
+    """The status in this JSON; an empty one where it does not fit, since the controller writes it anew."""
+    try:
+        return _decode_status.decode(raw_status)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return Status()
+
+
+MODEL_SERVINGS: Final = Resource(
+    group="workload.serving.volcano.sh",
+    version="v1alpha1",
+    plural="modelservings",
+    kind="ModelServing",
+    type=ModelServing,
+)
