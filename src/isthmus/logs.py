@@ -21,8 +21,8 @@ Logger = structlog.stdlib.BoundLogger
 
 
 def get(name: str) -> Logger:
-    """A logger that carries `logger=name`, without the package's prefix."""
-    logger: Logger = structlog.get_logger(logger=name.removeprefix("isthmus."))
+    """A logger that carries `module=name`, without the package's prefix."""
+    logger: Logger = structlog.get_logger(module=name.removeprefix("isthmus."))
     return logger
 
 

@@ -1,0 +1,186 @@
+"""Long tasks under supervision: none ends unnoticed, none outlives its owner.
+
+A Supervisor owns every task that its component starts. A task that ends although nobody asked it to (it
+returned, raised, or was cancelled from elsewhere) is logged and counted, and then, as its policy says, either
+started again or reported through `failed`, whose owner takes the process down (R22). runtime/manager.py has
+one for the process, a controller one for its workers. It must not decide how a process ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from collections.abc import Awaitable, Callable, Iterable
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self
+
+from isthmus import logs
+from isthmus.clock import Clock
+from isthmus.runtime.metrics import Metrics
+
+log = logs.get(__name__)
+
+FIRST_RESTART_S: Final = 0.1
+MAX_RESTART_S: Final = 5.0
+HEALTHY_S: Final = 60.0
+"""A task that ran this long starts its restart delays anew."""
+
+
+class Policy(enum.Enum):
+    """What an unexpected end of a task means."""
+
+    FATAL = "fatal"
+    RESTART = "restart"
+
+
+class TaskFailure(NamedTuple):
+    """Which task ended, and with what exception (None: it returned, or was cancelled from elsewhere)."""
+
+    name: str
+    cause: BaseException | None
+
+
+async def wait_first(*waits: Awaitable[Any]) -> None:
+    """Return when the first of `waits` is done; the others are cancelled and have ended by then.
+
+    What the first one raised is raised.
+    """
+    tasks = [asyncio.ensure_future(wait) for wait in waits]  # noqa: TID251 - awaited below, whatever happens
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            if task.done() and not task.cancelled() and (cause := task.exception()) is not None:
+                raise cause
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def wait_event(event: asyncio.Event, seconds: float, clock: Clock) -> bool:
+    """Wait until `event` is set, for at most `seconds` on `clock`. Returns whether it is set."""
+    if not event.is_set():
+        await wait_first(event.wait(), clock.sleep(seconds))
+    return event.is_set()
+
+
+class _Entry:
+    __slots__ = ("fn", "name", "policy", "stopping", "task")
+
+    def __init__(self, name: str, fn: Callable[[], Awaitable[None]], policy: Policy) -> None:
+        self.name = name
+        self.fn = fn
+        self.policy = policy
+        self.stopping = False
+        self.task: asyncio.Task[None] | None = None
+
+
+class Supervisor:
+    """An async context manager. Leaving it cancels what still runs and waits for it."""
+
+    def __init__(self, clock: Clock, metrics: Metrics) -> None:
+        self._clock = clock
+        self._group = asyncio.TaskGroup()
+        self._entries: dict[str, _Entry] = {}
+        self._restarts = metrics.counter(
+            "isthmus_task_unexpected_ends_total", "Long tasks that ended unasked.", ["task"]
+        )
+        self.failed = asyncio.Event()
+        self.failure: TaskFailure | None = None
+
+    async def __aenter__(self) -> Self:
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for entry in self._entries.values():
+            entry.stopping = True
+            if entry.task is not None:
+                entry.task.cancel()
+        await self._group.__aexit__(kind, error, trace)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The tasks that are under supervision now."""
+        return tuple(self._entries)
+
+    def start(
+        self, name: str, fn: Callable[[], Awaitable[None]], *, policy: Policy = Policy.FATAL
+    ) -> asyncio.Task[None]:
+        """Run `fn()` until it is stopped. Raises ValueError where a task of that name runs.
+
+        `fn` is called again for each restart. The task is returned for tests and reports; stop it by name.
+        """
+        if name in self._entries:
+            raise ValueError(f"task {name} runs already")
+        entry = self._entries[name] = _Entry(name, fn, policy)
+        entry.task = self._group.create_task(self._supervise(entry), name=name)
+        return entry.task
+
+    async def finish(self, names: Iterable[str], deadline_s: float | None = None) -> bool:
+        """The named tasks are expected to end now: wait for them, cancel those that have not ended after
+        `deadline_s` seconds (at once if 0, never if None), and return whether none had to be. Unknown names
+        have ended."""
+        entries = [self._entries[name] for name in names if name in self._entries]
+        for entry in entries:
+            entry.stopping = True
+        tasks = [entry.task for entry in entries if entry.task is not None]
+        if not tasks:
+            return True
+        if deadline_s is None:
+            await asyncio.wait(tasks)
+        elif deadline_s > 0:
+            await wait_first(asyncio.wait(tasks), self._clock.sleep(deadline_s))
+        late = [task for task in tasks if not task.done()]
+        for task in late:
+            task.cancel()
+        await asyncio.wait(tasks)
+        return not late
+
+    async def _supervise(self, entry: _Entry) -> None:
+        delay = FIRST_RESTART_S
+        try:
+            while True:
+                began = self._clock.monotonic()
+                cause = await self._run_once(entry)
+                if entry.stopping:
+                    if cause is not None:
+                        log.warning(
+                            "a task failed while it was being stopped", task=entry.name, exc_info=cause
+                        )
+                    return
+                self._restarts.labels(entry.name).inc()
+                if entry.policy is Policy.FATAL:
+                    log.error("a task ended unasked; the process must end", task=entry.name, exc_info=cause)
+                    if self.failure is None:
+                        self.failure = TaskFailure(entry.name, cause)
+                        self.failed.set()
+                    return
+                if self._clock.monotonic() - began >= HEALTHY_S:
+                    delay = FIRST_RESTART_S
+                log.error(
+                    "a task ended unasked; starting it again", task=entry.name, delay_s=delay, exc_info=cause
+                )
+                await self._clock.sleep(delay)
+                delay = min(MAX_RESTART_S, delay * 2)
+        finally:
+            del self._entries[entry.name]
+
+    async def _run_once(self, entry: _Entry) -> BaseException | None:
+        """Run to the end, however it comes; a cancellation that did not come from the owner is such an
+        end."""
+        try:
+            await entry.fn()
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if entry.stopping or task is None:
+                raise
+            task.uncancel()
+        except Exception as cause:
+            return cause
+        return None
