@@ -204,10 +204,17 @@ class ServingPod(Object, frozen=True, kw_only=True):
         return cost if -(2**31) <= cost < 2**31 else 0
 
 
+class ServiceSpec(Frozen, frozen=True, kw_only=True):
+    """What of a Service is compared with what it should be."""
+
+    selector: dict[str, str] = {}
+
+
 class ServingService(Object, frozen=True, kw_only=True):
-    """A headless Service of a role replica; only its metadata is read (MS-32)."""
+    """A headless Service of a role replica (MS-32)."""
 
     metadata: ServingMeta
+    spec: ServiceSpec = ServiceSpec()
 
 
 class ControllerRevision(Object, frozen=True, kw_only=True):

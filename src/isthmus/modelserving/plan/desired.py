@@ -1,0 +1,135 @@
+"""One ModelServing and its stored revisions -> Desired: templates decoded and named, partitions resolved.
+
+Called by the store once per change of the spec or of a stored revision, since hashing is the dearest step of
+planning. The name of the present revision is that of a stored one which holds the same templates, whoever
+stored it, so that a cluster taken over from upstream's controller is not rolled for the sake of another hash
+(MS-440).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from isthmus.api.modelserving import ModelServing, Role, Spec
+from isthmus.api.pods import ControllerRevision
+from isthmus.modelserving.plan import numbers
+from isthmus.modelserving.plan.model import Desired, Revision, RoleTemplate
+from isthmus.modelserving.plan.revision import canonical, hash_of, meaning, template_of
+
+_MAX_COLLISIONS = 16
+
+
+def desired(serving: ModelServing, revisions: Iterable[ControllerRevision]) -> Desired:
+    """What `serving` asks for. `revisions` are the ControllerRevisions that it owns; unreadable ones are
+    passed over, as if lost. `serving.spec` must be a Spec."""
+    spec = serving.spec
+    assert isinstance(spec, Spec)
+    stored = {
+        revision.name: revision
+        for revision in (_stored_revision(each) for each in revisions)
+        if revision is not None
+    }
+    present = _present_revision(spec, stored)
+    strategy = spec.rollout_strategy
+    by_role = strategy is not None and strategy.type == "RoleRollingUpdate"
+    rolling = strategy.rolling_update_configuration if strategy is not None and not by_role else None
+    return Desired(
+        uid=serving.metadata.uid,
+        namespace=serving.metadata.namespace,
+        name=serving.metadata.name,
+        generation=serving.metadata.generation,
+        spec=spec,
+        status=serving.status,
+        revision=present,
+        stored=stored,
+        group_partition=numbers.partition(rolling.partition if rolling else None, spec.replicas),
+        by_role=by_role,
+    )
+
+
+def _present_revision(spec: Spec, stored: dict[str, Revision]) -> Revision:
+    roles = [_raw_role(role) for role in spec.template.roles]
+    templates = [template_of(role) for role in roles]
+    wanted = [meaning(template) for template in templates]
+    for revision in sorted(stored.values(), key=lambda each: (-each.number, each.name)):
+        if [role.meaning for role in revision.roles.values()] == wanted:
+            adopted = {
+                role.name: _role_template(role, raw, revision.roles[role.name].hash)
+                for role, raw in zip(spec.template.roles, roles, strict=True)
+            }
+            return Revision(revision.name, revision.number, adopted)
+    form = canonical(templates)
+    name = next(
+        candidate
+        for candidate in (hash_of(form, collision) for collision in range(_MAX_COLLISIONS))
+        if candidate not in stored
+    )
+    fresh = {
+        role.name: _role_template(role, raw) for role, raw in zip(spec.template.roles, roles, strict=True)
+    }
+    return Revision(name, 0, fresh)
+
+
+def _role_template(role: _AnyRole, raw_role: dict[str, Any], known_hash: str = "") -> RoleTemplate:
+    template = template_of(raw_role)
+    return RoleTemplate(
+        name=role.name,
+        replicas=role.replicas,
+        workers=role.worker_replicas if role.worker_template is not None else 0,
+        raw=raw_role,
+        hash=known_hash or hash_of(canonical(template)),
+        meaning=meaning(template),
+        max_unavailable=role.max_unavailable,
+        partition=role.partition,
+    )
+
+
+def _raw_role(role: Role) -> dict[str, Any]:
+    """The role as the CRD writes it, with defaults, as it is stored and hashed."""
+    raw: dict[str, Any] = {
+        "name": role.name,
+        "replicas": role.replicas,
+        "entryTemplate": msgspec.json.decode(role.entry_template),
+        "workerReplicas": role.worker_replicas,
+    }
+    if role.worker_template is not None:
+        raw["workerTemplate"] = msgspec.json.decode(role.worker_template)
+    if role.max_unavailable is not None:
+        raw["maxUnavailable"] = role.max_unavailable
+    if role.partition is not None:
+        raw["partition"] = role.partition
+    return raw
+
+
+def _stored_revision(revision: ControllerRevision) -> Revision | None:
+    """A stored revision with its roles, also from a bare list of them (MS-77); None where it cannot be
+    read."""
+    try:
+        raw = msgspec.json.decode(revision.data)
+        raw_roles = raw["data"] if isinstance(raw, dict) else raw
+        roles = msgspec.convert(raw_roles, list[_StoredRole])
+    except (msgspec.MsgspecError, KeyError, UnicodeDecodeError):
+        return None
+    name = revision.metadata.labels.revision
+    if not name:
+        return None
+    templates = {role.name: _role_template(role, raw) for role, raw in zip(roles, raw_roles, strict=True)}
+    return Revision(name, revision.revision, templates)
+
+
+class _StoredRole(msgspec.Struct, frozen=True, rename="camel"):
+    """A role inside a ControllerRevision."""
+
+    name: str
+    entry_template: dict[str, Any] = {}
+    replicas: int = 1
+    worker_replicas: int = 0
+    worker_template: dict[str, Any] | None = None
+    max_unavailable: int | str | None = None
+    partition: int | str | None = None
+
+
+_AnyRole = Role | _StoredRole

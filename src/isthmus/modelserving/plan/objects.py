@@ -1,0 +1,121 @@
+"""Pods, headless Services and ControllerRevisions as JSON, ready to be sent.
+
+Called by the controller for each creating action, and by `isthmus plan`. What a template says wins over
+nothing of ours: our labels and env cannot be overwritten (MS-415), since the store would then track another
+group. Each pod gets lists and maps of its own (MS-425).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from isthmus.api import labels as keys
+from isthmus.api import names
+from isthmus.api.modelserving import MODEL_SERVINGS
+from isthmus.modelserving.plan.model import Desired, Revision, RoleTemplate
+
+
+def owner_reference(desired: Desired) -> dict[str, Any]:
+    """The reference that makes a ModelServing the controller of what it owns (MS-28)."""
+    return {
+        "apiVersion": MODEL_SERVINGS.api_version,
+        "kind": MODEL_SERVINGS.kind,
+        "name": desired.name,
+        "uid": desired.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def service_selector(group: str, role: str, role_id: str) -> dict[str, str]:
+    """What selects the entry pod of one instance (MS-32)."""
+    return {keys.GROUP_NAME: group, keys.ROLE: role, keys.ROLE_ID: role_id, keys.ENTRY: "true"}
+
+
+def service(desired: Desired, group: str, role: str, ordinal: int) -> dict[str, Any]:
+    """The headless Service of one instance; its name is the entry pod's (MS-22, MS-32)."""
+    role_id = names.role_id(role, ordinal)
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": names.service_name(group, role_id),
+            "namespace": desired.namespace,
+            "labels": {
+                keys.NAME: desired.name,
+                keys.GROUP_NAME: group,
+                keys.ROLE: role,
+                keys.ROLE_ID: role_id,
+            },
+            "ownerReferences": [owner_reference(desired)],
+        },
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": service_selector(group, role, role_id),
+        },
+    }
+
+
+def controller_revision(desired: Desired, revision: Revision, number: int) -> dict[str, Any]:
+    """A revision as it is stored: all roles in full, by which it can be read without its ModelServing
+    (MS-77)."""
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "ControllerRevision",
+        "metadata": {
+            "name": names.revision_name(desired.name, revision.name),
+            "namespace": desired.namespace,
+            "labels": {keys.NAME: desired.name, keys.REVISION: revision.name},
+            "ownerReferences": [owner_reference(desired)],
+        },
+        "data": {"data": [role.raw for role in revision.roles.values()]},
+        "revision": number,
+    }
+
+
+def pod(
+    desired: Desired, group: str, template: RoleTemplate, revision: str, ordinal: int, index: int
+) -> dict[str, Any]:
+    """One pod of an instance, in the order of MS-26; index 0 is the entry."""
+    role_id = names.role_id(template.name, ordinal)
+    raw_template = template.pod_template(index)
+    raw_metadata = raw_template.get("metadata") or {}
+    labels = dict(raw_metadata.get("labels") or {})
+    labels.pop(keys.ENTRY, None)
+    labels |= {
+        keys.NAME: desired.name,
+        keys.GROUP_NAME: group,
+        keys.ROLE: template.name,
+        keys.ROLE_ID: role_id,
+        keys.REVISION: revision,
+        keys.ROLE_TEMPLATE_HASH: template.hash,
+    }
+    if index == 0:
+        labels[keys.ENTRY] = "true"
+    metadata: dict[str, Any] = {
+        "name": names.pod_name(group, role_id, index),
+        "namespace": desired.namespace,
+        "labels": labels,
+        "ownerReferences": [owner_reference(desired)],
+    }
+    if raw_metadata.get("annotations"):
+        metadata["annotations"] = dict(raw_metadata["annotations"])
+    spec = dict(raw_template.get("spec") or {})
+    spec["schedulerName"] = desired.spec.scheduler_name
+    env = [
+        {"name": "GROUP_SIZE", "value": str(template.size)},
+        {"name": "ENTRY_ADDRESS", "value": f"{names.pod_name(group, role_id, 0)}.{desired.namespace}"},
+        {"name": "WORKER_INDEX", "value": str(index)},
+    ]
+    for field in ("containers", "initContainers"):
+        if spec.get(field):
+            spec[field] = [_with_env(container, env) for container in spec[field]]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _with_env(raw_container: dict[str, Any], env: list[dict[str, str]]) -> dict[str, Any]:
+    """The container with our variables last, instead of any of the same name (MS-29)."""
+    ours = {each["name"] for each in env}
+    kept = [each for each in raw_container.get("env") or [] if each.get("name") not in ours]
+    return {**raw_container, "env": [*kept, *env]}

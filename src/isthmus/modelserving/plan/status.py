@@ -1,0 +1,192 @@
+"""Groups and what a plan does to them -> the status that people and autoscalers read.
+
+Called by reconcile.py at the end of each plan. Counts follow what is about to happen as well as what is
+there: a group that this pass takes down is not available any more (MS-432, R09). Conditions are always
+written afresh; only the time of the last transition is kept while the status of a condition stays the same
+(MS-433).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from isthmus.api import labels as keys
+from isthmus.api.modelserving import Condition, Status
+from isthmus.clock import format_time
+from isthmus.modelserving.plan.draft import Draft
+from isthmus.modelserving.plan.model import Desired, Group, Instance, State
+
+MAX_LISTED = 20
+"""Ordinals and causes named in one message; the rest is counted."""
+
+
+def status(groups: Mapping[int, Group], desired: Desired, draft: Draft, now: float) -> Status:
+    """The status as of this plan (MS-100 to MS-105); `now` in seconds since the epoch."""
+    present = [group for group in groups.values() if group.exists]
+    staying = [group for group in present if group.name not in draft.deleting]
+    available = [group for group in staying if is_available(group, draft)]
+    new = desired.revision.name
+    outdated = [group for group in staying if group.revision not in ("", new)]
+    fresh = [ordinal for ordinal, revision in draft.created.items() if revision == new]
+    updated = len(staying) - len(outdated) + len(fresh)
+    behind = len(outdated) + len(draft.created) - len(fresh)
+    replicas = len(present) + len(draft.created)
+    wanted = desired.spec.replicas
+    complete = replicas == len(available) == updated == wanted
+    return Status(
+        observed_generation=desired.generation,
+        replicas=replicas,
+        current_replicas=updated if complete and not desired.group_partition else behind,
+        updated_replicas=updated,
+        available_replicas=len(available),
+        current_revision=current_revision(present, desired, draft),
+        update_revision=new,
+        label_selector=label_selector(desired),
+        conditions=_conditions(groups, available, outdated, desired, draft, now),
+    )
+
+
+def is_available(group: Group, draft: Draft) -> bool:
+    """Whether every role of the group is complete and ready, and stays so in this pass."""
+    return (
+        group.state is State.RUNNING
+        and group.name not in draft.deleting
+        and group.name not in draft.disturbed
+    )
+
+
+def current_revision(present: Iterable[Group], desired: Desired, draft: Draft) -> str:
+    """The revision that is being left (MS-102). It stays while anything has it, dying groups included, and
+    while an ordinal below the partition that is to keep it is missing (MS-405); then the commonest old one,
+    the newest of those."""
+    new, present = desired.revision.name, list(present)
+    used = Counter(group.revision for group in present if group.revision)
+    used.update(draft.created.values())
+    current = desired.status.current_revision
+    protected = range(min(desired.group_partition, desired.spec.replicas))
+    ordinals = {group.ordinal for group in present if group.revision}
+    owed = any(ordinal not in ordinals and ordinal not in draft.created for ordinal in protected)
+    if current and (current in used or (owed and current in desired.stored)):
+        return current
+    old = {name: count for name, count in used.items() if name != new}
+
+    def rank(name: str) -> tuple[int, int, str]:
+        return old[name], desired.stored[name].number if name in desired.stored else 0, name
+
+    return max(old, key=rank) if old else new
+
+
+def label_selector(desired: Desired) -> str:
+    """The scale selector: one pod of each group, so that averages divide by groups (MS-103, MS-113)."""
+    first = next(iter(desired.revision.roles), "")
+    pairs = {keys.ENTRY: "true", keys.NAME: desired.name, keys.ROLE_ID: f"{first}-0", keys.ROLE: first}
+    return ",".join(f"{key}={value}" for key, value in pairs.items())
+
+
+def _conditions(
+    groups: Mapping[int, Group],
+    available: list[Group],
+    outdated: list[Group],
+    desired: Desired,
+    draft: Draft,
+    now: float,
+) -> tuple[Condition, ...]:
+    ready = {group.ordinal for group in available}
+    present = [group.ordinal for group in groups.values() if group.exists]
+    waiting = sorted({*present, *draft.created} - ready)
+    missing = desired.spec.replicas - len(present) - len(draft.created)
+    updating = len(outdated) > desired.group_partition
+    board = _Board(desired, now)
+    if not waiting and missing <= 0:
+        board.set("Available", True, "AllGroupsReady", "All Serving groups are ready")
+        board.set("Progressing", False, "AllGroupsReady", "All Serving groups are ready")
+        board.set("UpdateInProgress", False, "AllGroupsReady", "All Serving groups are ready")
+    else:
+        message = _not_ready(groups, waiting, missing, draft)
+        reason = "GroupsUpdating" if updating else "GroupProgressing"
+        board.set("Available", False, reason, message)
+        board.set("Progressing", not updating, reason, message)
+        board.set("UpdateInProgress", updating, reason, message)
+    if draft.problems:
+        reason, message = draft.problems[0]
+        board.set("Progressing", False, reason, "; ".join(text for _, text in draft.problems[:MAX_LISTED]))
+    return board.conditions
+
+
+class _Board:
+    """Conditions being written. Progressing and UpdateInProgress appear when they are first true and stay
+    from then on."""
+
+    def __init__(self, desired: Desired, now: float) -> None:
+        self._old = {condition.type: condition for condition in desired.status.conditions}
+        self._new: dict[str, Condition] = {}
+        self._generation = desired.generation
+        self._now = format_time(now)
+
+    def set(self, kind: str, true: bool, reason: str, message: str) -> None:
+        old = self._old.get(kind)
+        if old is None and not true and kind != "Available" and reason in ("AllGroupsReady", *_PROGRESS):
+            return
+        value = "True" if true else "False"
+        since = old.last_transition_time if old is not None and old.status == value else self._now
+        self._new[kind] = Condition(
+            type=kind,
+            status=value,
+            reason=reason,
+            message=message,
+            last_transition_time=since or self._now,
+            observed_generation=self._generation,
+        )
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        foreign = [old for kind, old in self._old.items() if kind not in self._new]
+        return (*self._new.values(), *foreign)
+
+
+_PROGRESS = ("GroupsUpdating", "GroupProgressing")
+
+
+def _not_ready(groups: Mapping[int, Group], waiting: list[int], missing: int, draft: Draft) -> str:
+    """Which groups are not ready and why, the failing pod, container and reason first."""
+    text = f"Groups {_listed(waiting)} are not ready" if waiting else f"{missing} groups are missing"
+    causes = [cause for ordinal in waiting if ordinal in groups for cause in _causes(groups[ordinal], draft)]
+    if not causes:
+        return text
+    more = f"; and {len(causes) - MAX_LISTED} more" if len(causes) > MAX_LISTED else ""
+    return f"{text}: {'; '.join(causes[:MAX_LISTED])}{more}"[:4096]
+
+
+def _causes(group: Group, draft: Draft) -> list[str]:
+    if group.name in draft.deleting:
+        return [f"{group.name} is being deleted"]
+    failed = [
+        f"pod {each.pod}: {each.reason}{': ' + each.message if each.message else ''}"
+        for each in group.failures
+    ]
+    if failed:
+        return failed
+    return [cause for instance in group.each() for cause in _instance_causes(instance)]
+
+
+def _instance_causes(instance: Instance) -> list[str]:
+    if instance.state is State.RUNNING:
+        return []
+    if instance.state is State.DELETING:
+        return [f"{instance.id} is being deleted"]
+    found = []
+    for _, pod in sorted(instance.live.items()):
+        for container in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+            waiting = container.state.waiting
+            if waiting is not None and waiting.reason not in ("", "ContainerCreating", "PodInitializing"):
+                found.append(f"pod {pod.metadata.name}, container {container.name}: {waiting.reason}")
+        if pod.status.phase == "Succeeded":
+            found.append(f"pod {pod.metadata.name} has ended (Succeeded)")
+    return found
+
+
+def _listed(ordinals: list[int]) -> str:
+    """`[0 2]`, as upstream writes lists (MS-104); long ones are cut."""
+    more = f" and {len(ordinals) - MAX_LISTED} more" if len(ordinals) > MAX_LISTED else ""
+    return f"[{' '.join(str(each) for each in ordinals[:MAX_LISTED])}{more}]"

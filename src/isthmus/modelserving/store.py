@@ -1,0 +1,357 @@
+"""All ServingGroups as their objects tell them: a view of the caches, kept up by each change, the same on
+every replica.
+
+Fed by the caches of ModelServings, pods, Services and ControllerRevisions; read by the controller (`view`)
+and by the dump (`snapshot`). It holds nothing that the cluster does not say, apart from `memory`, which only
+a leader keeps and which may be lost. INV-2: everything below a key is either immutable or replaced, never
+changed, so that a snapshot is a copy of maps and what it refers to can be read in another thread. INV-3:
+objects are told apart by UID; what belongs to a former ModelServing of the same name is occupied space, never
+ours (R05).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from isthmus.api.meta import Key, Object
+from isthmus.api.modelserving import ModelServing, Unreadable
+from isthmus.api.names import group_name
+from isthmus.api.pods import ControllerRevision, ServingPod, ServingService
+from isthmus.modelserving.plan.desired import desired
+from isthmus.modelserving.plan.model import NOTHING_REMEMBERED, Desired, Facts, Group, Memory
+from isthmus.modelserving.plan.observe import observe
+from isthmus.modelserving.plan.reconcile import Revisions
+from isthmus.runtime.cache import AnyCache, Cache, Change
+
+
+class Caches(Protocol):
+    """The caches that the store is a view of."""
+
+    servings: Cache[ModelServing]
+    pods: Cache[ServingPod]
+    services: Cache[ServingService]
+    revisions: Cache[ControllerRevision]
+
+
+class View(msgspec.Struct, frozen=True):
+    """One ModelServing at one instant. `groups` are by ordinal."""
+
+    serving: ModelServing
+    desired: Desired
+    groups: Mapping[int, Group]
+    revisions: Revisions
+
+
+class Part(msgspec.Struct, frozen=True):
+    """One ModelServing in a snapshot: what its groups are computed from."""
+
+    key: Key
+    desired: Desired
+    facts: dict[str, Facts]
+    memory: dict[str, Memory]
+
+
+class _Entry:
+    """What is held under one key. It exists while any object with the key's labels does."""
+
+    __slots__ = ("base", "desired", "facts", "groups", "memory", "resolved", "revisions", "version")
+
+    def __init__(self) -> None:
+        self.facts: dict[str, Facts] = {}
+        self.revisions: dict[str, ControllerRevision] = {}
+        self.memory: dict[str, Memory] = {}
+        self.groups: dict[str, tuple[Facts, Memory, Desired, Group]] = {}
+        self.resolved: dict[str, ControllerRevision] | None = None
+        self.version: tuple[str, int] = ("", 0)
+        self.base: Desired | None = None
+        self.desired: Desired | None = None
+
+
+class Store:
+    """See the module. `enqueue` is called with the key of each ModelServing that a change may concern."""
+
+    def __init__(self, caches: Caches, enqueue: Callable[[Key], None]) -> None:
+        self._caches = caches
+        self._enqueue = enqueue
+        self._entries: dict[Key, _Entry] = {}
+        self._remembering = False
+        caches.servings.subscribe(self._serving_changed)
+        caches.pods.subscribe(self._pod_changed)
+        caches.services.subscribe(self._service_changed)
+        caches.revisions.subscribe(self._revision_changed)
+
+    # Reading
+
+    def keys(self) -> list[Key]:
+        """The keys of all ModelServings."""
+        return [serving.key for serving in self._caches.servings.values()]
+
+    def incomplete(self) -> tuple[str, ...]:
+        """Names of the caches that have not been listed yet; while there are any, nothing may be
+        concluded."""
+        caches: tuple[AnyCache, ...] = (
+            self._caches.servings,
+            self._caches.pods,
+            self._caches.services,
+            self._caches.revisions,
+        )
+        return tuple(cache.name for cache in caches if not cache.complete)
+
+    def view(self, key: Key, now: float) -> View | Unreadable | None:
+        """The ModelServing `key` as of now (seconds since the epoch); why its spec cannot be read; None if it
+        is gone."""
+        serving = self._caches.servings.get(key)
+        if serving is None:
+            return None
+        if isinstance(serving.spec, Unreadable):
+            return serving.spec
+        entry = self._entries.setdefault(key, _Entry())
+        wanted = self._desired(entry, serving)
+        assert entry.base is not None
+        groups = {}
+        for name, facts in entry.facts.items():
+            group = _observed(entry, name, facts, entry.base, now)
+            if name == group_name(
+                key[1], group.ordinal
+            ):  # labels that name no group of ours stand for nothing
+                groups[group.ordinal] = group
+        return View(serving, wanted, MappingProxyType(groups), _sort_revisions(entry, wanted.uid))
+
+    def snapshot(self) -> list[Part]:
+        """All ModelServings at this instant, immutable: copies of maps of a few thousand references, no
+        objects."""
+        parts = []
+        for serving in self._caches.servings.values():
+            if isinstance(serving.spec, Unreadable):
+                continue
+            entry = self._entries.setdefault(serving.key, _Entry())
+            self._desired(entry, serving)
+            assert entry.base is not None
+            parts.append(Part(serving.key, entry.base, dict(entry.facts), dict(entry.memory)))
+        return parts
+
+    # Remembering (only while leading)
+
+    def remember(self, on: bool) -> None:
+        """Start or stop to tell vanished pods from those that were deleted here. A replica that does not lead
+        sees the leader's deletions and cannot tell, so it must not remember any."""
+        self._remembering = on
+        if not on:
+            for entry in self._entries.values():
+                entry.memory.clear()
+
+    def intend(self, key: Key, pod: ServingPod, *, with_group: bool) -> None:
+        """The deletion of this pod is about to be asked for; with its whole group, or with its instance."""
+        entry, uid = self._entries[key], pod.metadata.uid
+        memory = entry.memory.get(pod.metadata.labels.group_name, NOTHING_REMEMBERED)
+        entry.memory[pod.metadata.labels.group_name] = replace(
+            memory,
+            intended=memory.intended | {uid},
+            condemned=memory.condemned | {uid} if with_group else memory.condemned,
+        )
+
+    def repent(self, key: Key, pod: ServingPod) -> None:
+        """The deletion was refused."""
+        entry = self._entries.get(key)
+        if entry is not None:
+            _forget_uid(entry, pod.metadata.labels.group_name, pod.metadata.uid)
+
+    def settle(self, key: Key, groups: Mapping[int, Group]) -> None:
+        """These groups were planned: losses that did not make one of them or its instances go need no
+        remembering."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return
+        for group in groups.values():
+            memory = entry.memory.get(group.name)
+            if memory is None or not (memory.lost or memory.bereaved):
+                continue
+            broken = {instance.id for instance in group.each() if instance.broken}
+            lost = {role_id: uids for role_id, uids in memory.lost.items() if role_id in broken}
+            kept = replace(memory, lost=lost, bereaved=memory.bereaved if group.broken else {})
+            _remember(entry, group.name, kept)
+
+    # Being fed
+
+    def _serving_changed(self, change: Change[ModelServing]) -> None:
+        if change.new is None:
+            entry = self._entries.get(change.key)
+            if entry is not None:
+                entry.memory.clear()
+                entry.groups.clear()
+                entry.base, entry.desired = None, None
+                self._drop_if_empty(change.key, entry)
+        self._enqueue(change.key)
+
+    def _pod_changed(self, change: Change[ServingPod]) -> None:
+        old, new = change.old, change.new
+        key = _key_of(change.object)
+        group = change.object.metadata.labels.group_name
+        if old is not None and (new is None or _place(old) != _place(new)):
+            self._remove_pod(old)
+        if new is not None:
+            entry = self._entries.setdefault(key, _Entry())
+            facts = entry.facts.get(group)
+            pods = {**facts.pods, new.metadata.name: new} if facts is not None else {new.metadata.name: new}
+            entry.facts[group] = Facts(pods, facts.services if facts is not None else {})
+        self._enqueue(key)
+
+    def _remove_pod(self, pod: ServingPod) -> None:
+        key, group = _key_of(pod), pod.metadata.labels.group_name
+        entry = self._entries.get(key)
+        facts = entry.facts.get(group) if entry is not None else None
+        if entry is None or facts is None:
+            return
+        pods = {name: other for name, other in facts.pods.items() if name != pod.metadata.name}
+        self._replace_facts(key, entry, group, Facts(pods, facts.services))
+        if self._remembering:
+            _note_loss(entry, pod, pods)
+        _forget_uid(entry, group, pod.metadata.uid)
+        self._enqueue(key)
+
+    def _service_changed(self, change: Change[ServingService]) -> None:
+        old, new = change.old, change.new
+        if old is not None and (new is None or _place(old) != _place(new)):
+            self._remove_service(old)
+        if new is not None:
+            key, group = _key_of(new), new.metadata.labels.group_name
+            entry = self._entries.setdefault(key, _Entry())
+            facts = entry.facts.get(group, Facts())
+            entry.facts[group] = Facts(facts.pods, {**facts.services, new.metadata.name: new})
+            self._enqueue(key)
+
+    def _remove_service(self, service: ServingService) -> None:
+        key, group = _key_of(service), service.metadata.labels.group_name
+        entry = self._entries.get(key)
+        facts = entry.facts.get(group) if entry is not None else None
+        if entry is None or facts is None:
+            return
+        services = {name: other for name, other in facts.services.items() if name != service.metadata.name}
+        self._replace_facts(key, entry, group, Facts(facts.pods, services))
+        self._enqueue(key)
+
+    def _revision_changed(self, change: Change[ControllerRevision]) -> None:
+        old, new = change.old, change.new
+        if old is not None and (new is None or _key_of(old) != _key_of(new)):
+            key = _key_of(old)
+            entry = self._entries.get(key)
+            if entry is not None:
+                entry.revisions = {k: v for k, v in entry.revisions.items() if k != old.metadata.name}
+                self._drop_if_empty(key, entry)
+                self._enqueue(key)
+        if new is not None:
+            key = _key_of(new)
+            entry = self._entries.setdefault(key, _Entry())
+            entry.revisions = {**entry.revisions, new.metadata.name: new}
+            self._enqueue(key)
+
+    # Inside
+
+    def _desired(self, entry: _Entry, serving: ModelServing) -> Desired:
+        """Resolved once per spec and set of revisions; the status, which changes most, is put in cheaply."""
+        version = (serving.metadata.uid, serving.metadata.generation)
+        if entry.base is None or entry.version != version or entry.resolved is not entry.revisions:
+            owned = [r for r in entry.revisions.values() if _owner_uid(r) == serving.metadata.uid]
+            entry.base = entry.desired = desired(serving, owned)
+            entry.version, entry.resolved = version, entry.revisions
+        assert entry.desired is not None
+        if entry.desired.status is not serving.status:
+            entry.desired = replace(entry.base, status=serving.status)
+        return entry.desired
+
+    def _replace_facts(self, key: Key, entry: _Entry, group: str, facts: Facts) -> None:
+        if facts.pods or facts.services:
+            entry.facts[group] = facts
+            return
+        entry.facts.pop(group, None)
+        entry.groups.pop(group, None)
+        entry.memory.pop(group, None)
+        self._drop_if_empty(key, entry)
+
+    def _drop_if_empty(self, key: Key, entry: _Entry) -> None:
+        if not entry.facts and not entry.revisions and self._caches.servings.get(key) is None:
+            self._entries.pop(key, None)
+
+
+def _observed(entry: _Entry, name: str, facts: Facts, base: Desired, now: float) -> Group:
+    memory = entry.memory.get(name, NOTHING_REMEMBERED)
+    known = entry.groups.get(name)
+    if known is not None and known[0] is facts and known[1] is memory and known[2] is base:
+        group = known[3]
+        if group.recheck_at is None or now < group.recheck_at:
+            return group
+    group = observe(name, facts, base, memory, now)
+    entry.groups[name] = (facts, memory, base, group)
+    return group
+
+
+def _note_loss(entry: _Entry, pod: ServingPod, left: Mapping[str, ServingPod]) -> None:
+    """A pod is gone that was not deleted here: remember which pods it leaves behind (MS-84)."""
+    labels, owner = pod.metadata.labels, _owner_uid(pod)
+    memory = entry.memory.get(labels.group_name, NOTHING_REMEMBERED)
+    if pod.metadata.uid in memory.intended or not owner:
+        return
+    group = [each for each in left.values() if _owner_uid(each) == owner and not each.metadata.terminating]
+    if not group:
+        return
+    instance = frozenset(
+        each.metadata.uid for each in group if each.metadata.labels.role_id == labels.role_id
+    )
+    lost = {**memory.lost, labels.role_id: memory.lost.get(labels.role_id, frozenset()) | instance}
+    everyone = frozenset(each.metadata.uid for each in group)
+    bereaved = {**memory.bereaved, labels.role: memory.bereaved.get(labels.role, frozenset()) | everyone}
+    entry.memory[labels.group_name] = replace(
+        memory, lost=lost if instance else memory.lost, bereaved=bereaved
+    )
+
+
+def _forget_uid(entry: _Entry, group: str, uid: str) -> None:
+    memory = entry.memory.get(group)
+    if memory is None:
+        return
+    kept = Memory(
+        intended=memory.intended - {uid},
+        condemned=memory.condemned - {uid},
+        lost={role_id: uids - {uid} for role_id, uids in memory.lost.items() if uids - {uid}},
+        bereaved={role: uids - {uid} for role, uids in memory.bereaved.items() if uids - {uid}},
+    )
+    _remember(entry, group, kept)
+
+
+def _remember(entry: _Entry, group: str, memory: Memory) -> None:
+    if memory == NOTHING_REMEMBERED:
+        entry.memory.pop(group, None)
+    else:
+        entry.memory[group] = memory
+
+
+def _sort_revisions(entry: _Entry, uid: str) -> Revisions:
+    owned, orphans, taken = [], [], {}
+    for name, revision in entry.revisions.items():
+        owner = revision.metadata.controller()
+        if owner is not None and owner.uid == uid:
+            owned.append(revision)
+        elif owner is not None:
+            taken[name] = f"belongs to {owner.kind} {owner.name} ({owner.uid})"
+        elif not revision.metadata.terminating:
+            orphans.append(revision)
+    return Revisions(tuple(owned), tuple(orphans), taken)
+
+
+def _owner_uid(obj: Object) -> str:
+    owner = obj.metadata.controller()
+    return owner.uid if owner is not None else ""
+
+
+def _key_of(obj: ServingPod | ServingService | ControllerRevision) -> Key:
+    """The ModelServing that an object's labels name."""
+    return (obj.metadata.namespace, obj.metadata.labels.name)
+
+
+def _place(obj: ServingPod | ServingService) -> tuple[Key, str, str]:
+    return _key_of(obj), obj.metadata.labels.group_name, obj.metadata.name
