@@ -1,0 +1,1 @@
+"""The HTTP skeleton of every listener: bind, limits, deadlines, framing, drain, method guard, error pages."""
