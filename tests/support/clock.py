@@ -82,3 +82,20 @@ class FakeClock:
     def _move_to(self, monotonic: float) -> None:
         self._wall += monotonic - self._monotonic
         self._monotonic = max(self._monotonic, monotonic)
+
+
+class InstantClock(FakeClock):
+    """A clock on which every sleep is over at once and moves time on; `slept` lists the lengths.
+
+    For one component alone: with several sleepers, time would run for all of them.
+    """
+
+    def __init__(self, now: float = 1_790_000_000.0, *, monotonic: float = 1000.0) -> None:
+        super().__init__(now, monotonic=monotonic)
+        self.slept: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        """Note the length, move on, and give other tasks a turn."""
+        self.slept.append(seconds)
+        self._move_to(self._monotonic + max(0.0, seconds))
+        await asyncio.sleep(0)
