@@ -18,6 +18,8 @@ from isthmus.api.meta import Frozen, Object, Resource
 
 RolloutType = Literal["ServingGroupRollingUpdate", "RoleRollingUpdate"]
 RecoveryPolicy = Literal["ServingGroupRecreate", "RoleRecreate", "None"]
+PLUGIN_NAMES: Final = ("demo-pod-tweaks", "lws-standard-labels")
+"""The plugins that there are (MS-109)."""
 IntOrPercent = int | str
 """A count, or text such as `25%`: see `isthmus.api.percent`."""
 

@@ -1,0 +1,53 @@
+"""The core PodSpec as a structural schema, for CRDs that embed a pod template.
+
+crd/modelserving.py embeds it twice. It is expanded from podspec.json, which scripts/extract_podspec.py takes
+from a real API server, only when a CRD is built; the operator never loads it. What a template needs beyond
+the core schema (an image that is no blank text, some container in it) is added here (MS-14, MS-447).
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib import resources
+from typing import Any, Final
+
+from isthmus.api.crd.schema import Schema
+
+IMAGE_PATTERN: Final = r"^$|^[^ ]*[^\s][^ ]*$"
+"""An image is absent, or has something in it that is not blank, and no space (MS-14)."""
+
+
+@cache
+def _table() -> dict[str, Any]:
+    text = resources.files("isthmus.api.crd").joinpath("podspec.json").read_text("utf-8")
+    table: dict[str, Any] = json.loads(text)
+    return table
+
+
+def kubernetes_version() -> str:
+    """The version of the API server that the schema was taken from."""
+    return str(_table()["kubernetes"])
+
+
+def _expand(value: Any) -> Any:
+    """A copy of `value` with every reference replaced by what it names."""
+    if isinstance(value, list):
+        return [_expand(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    expanded = {key: _expand(item) for key, item in value.items() if key != "$ref"}
+    if "$ref" in value:
+        return _expand(_table()["definitions"][value["$ref"]]) | expanded
+    return expanded
+
+
+def pod_spec(description: str, *, containers: int) -> Schema:
+    """A new copy of the schema, for a template with at least this many containers."""
+    schema: Schema = _expand({"$ref": "PodSpec"}) | {"description": description}
+    properties = schema["properties"]
+    for field in ("containers", "initContainers"):
+        properties[field]["items"]["properties"]["image"]["pattern"] = IMAGE_PATTERN
+    if containers:
+        properties["containers"]["minItems"] = containers
+    return schema

@@ -1,0 +1,104 @@
+"""Words for writing a structural OpenAPI schema: objects, lists, numbers, text, and CEL rules on them.
+
+The modules beside this one compose them into CRDs. Each word returns a new dictionary in the form that the
+API server stores, descriptions included; none checks what it is given, since a test installs the result.
+"""
+
+from __future__ import annotations
+
+from isthmus.api.meta import Raw
+
+Schema = Raw
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+
+
+def struct(description: str, properties: dict[str, Schema], *, required: tuple[str, ...] = ()) -> Schema:
+    """An object with these fields and no others."""
+    schema: Schema = {"type": "object", "description": description, "properties": properties}
+    return schema | ({"required": list(required)} if required else {})
+
+
+def mapping(description: str, values: Schema, *, most: int | None = None) -> Schema:
+    """An object with free keys; `most` bounds their number."""
+    schema: Schema = {"type": "object", "description": description, "additionalProperties": values}
+    return schema | ({} if most is None else {"maxProperties": most})
+
+
+def array(description: str, items: Schema, *, least: int | None = None, most: int | None = None) -> Schema:
+    """A list that is replaced as a whole by an apply."""
+    schema: Schema = {"type": "array", "description": description, "items": items}
+    schema["x-kubernetes-list-type"] = "atomic"
+    return (
+        schema | ({} if least is None else {"minItems": least}) | ({} if most is None else {"maxItems": most})
+    )
+
+
+def text(description: str, *, default: str | None = None, most: int | None = None) -> Schema:
+    """A string; `most` bounds its characters."""
+    schema: Schema = {"type": "string", "description": description}
+    return (
+        schema
+        | ({} if default is None else {"default": default})
+        | ({} if most is None else {"maxLength": most})
+    )
+
+
+def choice(description: str, *values: str, default: str | None = None) -> Schema:
+    """One of these words."""
+    return text(description, default=default) | {"enum": list(values)}
+
+
+def count(description: str, *, default: int | None = None, least: int | None = 0, bits: int = 32) -> Schema:
+    """An integer that fits 32 or 64 bits; `least` None allows negative ones."""
+    schema: Schema = {"type": "integer", "description": description, "format": f"int{bits}"}
+    if bits == 32:
+        schema["maximum"] = INT32_MAX
+    return (
+        schema
+        | ({} if default is None else {"default": default})
+        | ({} if least is None else {"minimum": least})
+    )
+
+
+def int_or_percent(description: str, *, default: int | None = None) -> Schema:
+    """A number or text; rules say which text."""
+    schema: Schema = {"description": description, "x-kubernetes-int-or-string": True}
+    return schema | ({} if default is None else {"default": default})
+
+
+def anything(description: str) -> Schema:
+    """Any JSON, kept as it is."""
+    return {"description": description, "x-kubernetes-preserve-unknown-fields": True}
+
+
+def rule(
+    expression: str,
+    *,
+    message: str,
+    explain: str = "",
+    path: str = "",
+    reason: str = "",
+    optional_old: bool = False,
+) -> Schema:
+    """One x-kubernetes-validations entry.
+
+    `message` is fixed text, for servers and people that read no more; `explain` is a CEL expression for the
+    text with this object's numbers; `path` the field at fault, from the one that has the rule; with
+    `optional_old` the rule also runs where there is no old object, and `oldSelf` is an optional.
+    """
+    entry: Schema = {"rule": " ".join(expression.split()), "message": message}
+    if explain:
+        entry["messageExpression"] = " ".join(explain.split())
+    if path:
+        entry["fieldPath"] = path
+    if reason:
+        entry["reason"] = reason
+    if optional_old:
+        entry["optionalOldSelf"] = True
+    return entry
+
+
+def ruled(schema: Schema, *rules: Schema) -> Schema:
+    """The schema with these CEL rules on it."""
+    return schema | {"x-kubernetes-validations": list(rules)}
