@@ -101,7 +101,7 @@ class Controller:
             tasks.start(f"{self.name}/timer", self.queue.run, policy=Policy.RESTART)
             workers = [f"{self.name}/worker-{index}" for index in range(self._workers)]
             for worker in workers:
-                tasks.start(worker, self._work, policy=Policy.RESTART)
+                tasks.start(worker, self._work, policy=Policy.RESTART, until=self._stopping)
             await self._stopping.wait()
             await tasks.finish(workers)
 
@@ -115,7 +115,6 @@ class Controller:
             try:
                 key = await self.queue.get()
             except QueueShutDown:
-                await self._stopping.wait()
                 return
             self.active += 1
             try:

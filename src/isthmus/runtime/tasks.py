@@ -65,14 +65,23 @@ async def wait_event(event: asyncio.Event, seconds: float, clock: Clock) -> bool
 
 
 class _Entry:
-    __slots__ = ("fn", "name", "policy", "stopping", "task")
+    __slots__ = ("fn", "name", "policy", "resting", "task", "told", "until")
 
-    def __init__(self, name: str, fn: Callable[[], Awaitable[None]], policy: Policy) -> None:
+    def __init__(
+        self, name: str, fn: Callable[[], Awaitable[None]], policy: Policy, until: asyncio.Event | None
+    ) -> None:
         self.name = name
         self.fn = fn
         self.policy = policy
-        self.stopping = False
+        self.until = until
+        self.told = False
+        self.resting = False
         self.task: asyncio.Task[None] | None = None
+
+    @property
+    def stopping(self) -> bool:
+        """Whether its end is expected."""
+        return self.told or (self.until is not None and self.until.is_set())
 
 
 class Supervisor:
@@ -96,7 +105,7 @@ class Supervisor:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for entry in self._entries.values():
-            entry.stopping = True
+            entry.told = True
             if entry.task is not None:
                 entry.task.cancel()
         await self._group.__aexit__(kind, error, trace)
@@ -110,15 +119,21 @@ class Supervisor:
         return tuple(self._entries)
 
     def start(
-        self, name: str, fn: Callable[[], Awaitable[None]], *, policy: Policy = Policy.FATAL
+        self,
+        name: str,
+        fn: Callable[[], Awaitable[None]],
+        *,
+        policy: Policy = Policy.FATAL,
+        until: asyncio.Event | None = None,
     ) -> asyncio.Task[None]:
-        """Run `fn()` until it is stopped. Raises ValueError where a task of that name runs.
+        """Run `fn()` until it is told to end, by `finish` or by the event `until`. Raises ValueError where a
+        task of that name runs.
 
-        `fn` is called again for each restart. The task is returned for tests and reports; stop it by name.
+        `fn` is called again for each restart. The task is returned for tests and reports; end it by name.
         """
         if name in self._entries:
             raise ValueError(f"task {name} runs already")
-        entry = self._entries[name] = _Entry(name, fn, policy)
+        entry = self._entries[name] = _Entry(name, fn, policy, until)
         entry.task = self._group.create_task(self._supervise(entry), name=name)
         return entry.task
 
@@ -128,7 +143,9 @@ class Supervisor:
         have ended."""
         entries = [self._entries[name] for name in names if name in self._entries]
         for entry in entries:
-            entry.stopping = True
+            entry.told = True
+            if entry.resting and entry.task is not None:
+                entry.task.cancel()
         tasks = [entry.task for entry in entries if entry.task is not None]
         if not tasks:
             return True
@@ -143,11 +160,10 @@ class Supervisor:
         return not late
 
     async def _supervise(self, entry: _Entry) -> None:
-        delay = FIRST_RESTART_S
+        rest = 0.0
         try:
             while True:
-                began = self._clock.monotonic()
-                cause = await self._run_once(entry)
+                cause, ran_s = await self._run_once(entry, rest)
                 if entry.stopping:
                     if cause is not None:
                         log.warning(
@@ -161,26 +177,32 @@ class Supervisor:
                         self.failure = TaskFailure(entry.name, cause)
                         self.failed.set()
                     return
-                if self._clock.monotonic() - began >= HEALTHY_S:
-                    delay = FIRST_RESTART_S
+                rest = min(MAX_RESTART_S, rest * 2) if rest and ran_s < HEALTHY_S else FIRST_RESTART_S
                 log.error(
-                    "a task ended unasked; starting it again", task=entry.name, delay_s=delay, exc_info=cause
+                    "a task ended unasked; starting it again", task=entry.name, delay_s=rest, exc_info=cause
                 )
-                await self._clock.sleep(delay)
-                delay = min(MAX_RESTART_S, delay * 2)
         finally:
             del self._entries[entry.name]
 
-    async def _run_once(self, entry: _Entry) -> BaseException | None:
-        """Run to the end, however it comes; a cancellation that did not come from the owner is such an
-        end."""
+    async def _run_once(self, entry: _Entry, rest_s: float) -> tuple[BaseException | None, float]:
+        """Rest, then run to the end, however it comes, and say how long that took. A cancellation that did
+        not come from the owner is such an end."""
+        began = self._clock.monotonic()
         try:
-            await entry.fn()
+            if rest_s:
+                entry.resting = True
+                await self._clock.sleep(rest_s)
+                entry.resting = False
+            began = self._clock.monotonic()
+            if not entry.stopping:
+                await entry.fn()
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if entry.stopping or task is None:
                 raise
             task.uncancel()
         except Exception as cause:
-            return cause
-        return None
+            return cause, self._clock.monotonic() - began
+        finally:
+            entry.resting = False
+        return None, self._clock.monotonic() - began
