@@ -12,8 +12,8 @@ ours (R05).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -29,13 +29,19 @@ from isthmus.modelserving.plan.reconcile import Revisions
 from isthmus.runtime.cache import AnyCache, Cache, Change
 
 
-class Caches(Protocol):
+@dataclass(frozen=True)
+class Caches:
     """The caches that the store is a view of."""
 
     servings: Cache[ModelServing]
     pods: Cache[ServingPod]
     services: Cache[ServingService]
     revisions: Cache[ControllerRevision]
+
+    @property
+    def all(self) -> tuple[AnyCache, ...]:
+        """Each of them."""
+        return (self.servings, self.pods, self.services, self.revisions)
 
 
 class View(msgspec.Struct, frozen=True):
@@ -45,6 +51,13 @@ class View(msgspec.Struct, frozen=True):
     desired: Desired
     groups: Mapping[int, Group]
     revisions: Revisions
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """A ModelServing whose spec cannot be acted on, and why: it got past the CRD's rules."""
+
+    serving: ModelServing
+    problem: str
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -94,22 +107,16 @@ class Store:
     def incomplete(self) -> tuple[str, ...]:
         """Names of the caches that have not been listed yet; while there are any, nothing may be
         concluded."""
-        caches: tuple[AnyCache, ...] = (
-            self._caches.servings,
-            self._caches.pods,
-            self._caches.services,
-            self._caches.revisions,
-        )
-        return tuple(cache.name for cache in caches if not cache.complete)
+        return tuple(cache.name for cache in self._caches.all if not cache.complete)
 
-    def view(self, key: Key, now: float) -> View | Unreadable | None:
-        """The ModelServing `key` as of now (seconds since the epoch); why its spec cannot be read; None if it
+    def view(self, key: Key, now: float) -> View | Refused | None:
+        """The ModelServing `key` as of now (seconds since the epoch); None if it
         is gone."""
         serving = self._caches.servings.get(key)
         if serving is None:
             return None
         if isinstance(serving.spec, Unreadable):
-            return serving.spec
+            return Refused(serving, serving.spec.reason)
         entry = self._entries.setdefault(key, _Entry())
         wanted = self._desired(entry, serving)
         assert entry.base is not None

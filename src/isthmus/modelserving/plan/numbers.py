@@ -7,22 +7,8 @@ to be safe.
 
 from __future__ import annotations
 
-IntOrPercent = int | str
-
-
-def resolve(value: IntOrPercent, base: int, *, round_up: bool) -> int:
-    """`value` as a count of `base`: a number stays, `"30%"` is that part of `base`, rounded as told (MS-68).
-
-    Raises ValueError for anything else, and for negative numbers.
-    """
-    if isinstance(value, int) and not isinstance(value, bool):
-        if value < 0:
-            raise ValueError(f"{value} is negative")
-        return value
-    if isinstance(value, str) and value.endswith("%") and value[:-1].isascii() and value[:-1].isdigit():
-        percent = int(value[:-1])
-        return -(-base * percent // 100) if round_up else base * percent // 100
-    raise ValueError(f"{value!r} is neither a number nor a percentage such as 30%")
+from isthmus.api.modelserving import IntOrPercent
+from isthmus.api.percent import resolve
 
 
 def max_unavailable(value: IntOrPercent | None, base: int, *, unset: int = 1) -> int:
@@ -31,7 +17,7 @@ def max_unavailable(value: IntOrPercent | None, base: int, *, unset: int = 1) ->
     if value is None:
         return unset
     try:
-        return max(1, resolve(value, base, round_up=False))
+        return max(1, resolve(value, base))
     except ValueError:
         return 0
 

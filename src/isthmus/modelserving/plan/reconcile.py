@@ -63,7 +63,7 @@ def plan(desired: Desired, groups: Mapping[int, Group], revisions: Revisions, no
     )
     decision: Done | Blocked | Act
     if draft.actions:
-        decision = Act(tuple(sorted(draft.actions, key=_phase)), tuple(draft.reasons))
+        decision = Act(tuple(sorted(draft.actions, key=phase)), tuple(draft.reasons))
     elif waiting or draft.reasons or draft.problems:
         decision = Blocked(tuple(draft.reasons) or ("waiting for pods to become ready",))
     else:
@@ -71,7 +71,7 @@ def plan(desired: Desired, groups: Mapping[int, Group], revisions: Revisions, no
     return Plan(decision, computed, draft.states, recheck, tuple(draft.problems))
 
 
-def _phase(action: Action) -> int:
+def phase(action: Action) -> int:
     """Revisions first, pods last; see controller.py for what is done at once."""
     if isinstance(action, PersistRevision):
         return 0

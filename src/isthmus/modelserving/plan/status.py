@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from msgspec.structs import replace
+
 from isthmus.api import labels as keys
-from isthmus.api.modelserving import Condition, Status
+from isthmus.api.modelserving import Condition, ModelServing, Status
 from isthmus.clock import format_time
 from isthmus.modelserving.plan.draft import Draft
 from isthmus.modelserving.plan.model import Desired, Group, Instance, State
@@ -97,7 +99,7 @@ def _conditions(
     waiting = sorted({*present, *draft.created} - ready)
     missing = desired.spec.replicas - len(present) - len(draft.created)
     updating = len(outdated) > desired.group_partition
-    board = _Board(desired, now)
+    board = _Board(desired.status, desired.generation, now)
     if not waiting and missing <= 0:
         board.set("Available", True, "AllGroupsReady", "All Serving groups are ready")
         board.set("Progressing", False, "AllGroupsReady", "All Serving groups are ready")
@@ -114,15 +116,39 @@ def _conditions(
     return board.conditions
 
 
+def with_problem(status: Status, desired: Desired, reason: str, message: str, now: float) -> Status:
+    """The same status, with Progressing False for a reason that keeps the controller from going on
+    (MS-422)."""
+    board = _Board(desired.status, desired.generation, now)
+    for condition in status.conditions:
+        board.keep(condition)
+    board.set("Progressing", False, reason, message)
+    return replace(status, conditions=board.conditions)
+
+
+def refused(serving: ModelServing, reason: str, message: str, now: float) -> Status:
+    """The status of a ModelServing whose spec cannot be acted on: counts stay as they were last known."""
+    board = _Board(serving.status, serving.metadata.generation, now)
+    for condition in serving.status.conditions:
+        board.keep(condition)
+    board.set("Progressing", False, reason, message)
+    return replace(
+        serving.status, observed_generation=serving.metadata.generation, conditions=board.conditions
+    )
+
+
 class _Board:
     """Conditions being written. Progressing and UpdateInProgress appear when they are first true and stay
     from then on."""
 
-    def __init__(self, desired: Desired, now: float) -> None:
-        self._old = {condition.type: condition for condition in desired.status.conditions}
+    def __init__(self, old: Status, generation: int, now: float) -> None:
+        self._old = {condition.type: condition for condition in old.conditions}
         self._new: dict[str, Condition] = {}
-        self._generation = desired.generation
+        self._generation = generation
         self._now = format_time(now)
+
+    def keep(self, condition: Condition) -> None:
+        self._new[condition.type] = condition
 
     def set(self, kind: str, true: bool, reason: str, message: str) -> None:
         old = self._old.get(kind)

@@ -1,0 +1,1 @@
+"""The composition root: validated settings in, running processes out."""

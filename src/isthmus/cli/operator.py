@@ -1,0 +1,106 @@
+"""`isthmus operator`: flags in, a validated OperatorOptions out, and the process's exit code.
+
+Imported only when the subcommand is called; imports what runs only once the flags are right. Flag names are
+upstream's and controller-runtime's where the meaning is the same (MS-114).
+"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from isthmus import logs
+
+
+@click.command(context_settings={"show_default": True})
+@click.option("--kubeconfig", default="", help="Kubeconfig file; else in-cluster, $KUBECONFIG or home.")
+@click.option(
+    "--context", "context_name", default="", help="Context of the kubeconfig; else its current one."
+)
+@click.option("--controllers", default="*", help="Controllers to run: *, NAME, -NAME, separated by commas.")
+@click.option(
+    "--namespace", "-n", "namespaces", multiple=True, help="Work in this namespace only (repeatable)."
+)
+@click.option("--leader-elect/--no-leader-elect", default=False, help="Let one of several replicas work.")
+@click.option("--leader-elect-lease-duration", "lease_s", type=float, default=15.0, help="Seconds.")
+@click.option("--leader-elect-renew-deadline", "renew_s", type=float, default=10.0, help="Seconds.")
+@click.option("--leader-elect-retry-period", "retry_s", type=float, default=2.0, help="Seconds.")
+@click.option("--leader-elect-namespace", "lease_namespace", default="", help="Of the Lease; else our own.")
+@click.option("--leader-elect-name", "lease_name", default="isthmus-operator", help="Name of the Lease.")
+@click.option(
+    "--debug-port",
+    default="0",
+    metavar="PORT",
+    help=(
+        "Serve the operator's cache and decisions on this port of loopback only; 0 for not at all. It has no"
+        " authentication, and pod names, states and revision hashes can be sensitive: never put it behind a"
+        " LoadBalancer or NodePort. Reach it with: kubectl port-forward POD PORT:PORT"
+    ),
+)
+@click.option(
+    "--metrics-bind-address", "metrics", default=":8080", help="Where to serve /metrics; 0: nowhere."
+)
+@click.option(
+    "--health-probe-bind-address",
+    "health",
+    default=":8081",
+    help="Where to serve /healthz and /readyz; 0: nowhere.",
+)
+@click.option(
+    "--kube-api-qps", "qps", type=float, default=0.0, help="Requests per second; 0: no limit of ours."
+)
+@click.option("--kube-api-burst", "burst", type=int, default=0, help="Requests at once above the rate.")
+@click.option("--workers", type=int, default=5, help="ModelServings that are worked on at once.")
+@click.option("--log-level", type=click.Choice(logs.LEVELS), default="info")
+@click.option("--log-format", type=click.Choice(logs.FORMATS), default="text")
+def command(  # noqa: PLR0913 - one per flag
+    kubeconfig: str,
+    context_name: str,
+    controllers: str,
+    namespaces: tuple[str, ...],
+    leader_elect: bool,
+    lease_s: float,
+    renew_s: float,
+    retry_s: float,
+    lease_namespace: str,
+    lease_name: str,
+    debug_port: str,
+    metrics: str,
+    health: str,
+    qps: float,
+    burst: int,
+    workers: int,
+    log_level: str,
+    log_format: str,
+) -> None:
+    """Reconcile ModelServings in a cluster, until SIGTERM.
+
+    Exit codes: 0 stopped, 1 something failed, 2 wrong flags or an unusable cluster, 3 the leader lease was
+    lost.
+    """
+    from isthmus.app import options as opt
+    from isthmus.kube import config
+
+    port = opt.parse_debug_port(debug_port)
+    checked = opt.OperatorOptions(
+        config=config.load(kubeconfig or None, context_name or None),
+        controllers=opt.choose_controllers(controllers),
+        namespaces=opt.choose_namespaces(namespaces),
+        leader_elect=leader_elect,
+        lease_namespace=lease_namespace,
+        lease_name=lease_name,
+        durations=opt.Durations(lease_s, renew_s, retry_s),
+        debug_port=port,
+        metrics=opt.parse_address("--metrics-bind-address", metrics),
+        health=opt.parse_address("--health-probe-bind-address", health),
+        qps=qps,
+        burst=burst,
+        workers=workers,
+    )
+    logs.configure(log_level, log_format)
+    import uvloop
+
+    from isthmus.app import operator
+
+    sys.exit(int(uvloop.run(operator.run(checked))))

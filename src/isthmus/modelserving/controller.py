@@ -1,0 +1,171 @@
+"""Reconciles ModelServings: looks, plans, carries out, reports; one pass per key at a time, level-triggered.
+
+runtime/controller.py calls `reconcile` with a key. A pass waits until the caches show what the last one
+wrote, so that it never decides on a view that is behind its own writes; plans on one snapshot; carries the
+plan out; then writes the status and tells the events, also when something failed (MS-422). Nothing is written
+for a ModelServing that is being deleted (MS-417). Time comes from the clock, decisions from plan/, facts from
+the store: this module only connects them.
+"""
+
+from __future__ import annotations
+
+from isthmus import logs
+from isthmus.api.meta import Key
+from isthmus.api.modelserving import MODEL_SERVINGS, ModelServing
+from isthmus.api.names import pod_name
+from isthmus.clock import Clock
+from isthmus.errors import IsthmusError
+from isthmus.kube.client import Client
+from isthmus.kube.errors import ApiError, Conflict
+from isthmus.modelserving.decisions import Decisions
+from isthmus.modelserving.executor import Executor
+from isthmus.modelserving.plan.model import Act, Plan, State
+from isthmus.modelserving.plan.reconcile import plan
+from isthmus.modelserving.plan.status import refused, with_problem
+from isthmus.modelserving.report import StatusWriter
+from isthmus.modelserving.store import Caches, Store, View
+from isthmus.runtime.controller import DONE, Again, Outcome
+from isthmus.runtime.events import EventRecorder, ObjectRef
+from isthmus.runtime.expect import Expectations, Seen
+
+log = logs.get(__name__)
+
+_REASONS = {State.CREATING: "RoleCreating", State.RUNNING: "RoleRunning", State.DELETING: "RoleDeleting"}
+
+
+class ModelServingController:
+    """See the module. Give `reconcile` to a runtime Controller."""
+
+    def __init__(
+        self,
+        client: Client,
+        caches: Caches,
+        store: Store,
+        expectations: Expectations,
+        recorder: EventRecorder,
+        clock: Clock,
+    ) -> None:
+        self.decisions = Decisions()
+        self._store = store
+        self._expectations = expectations
+        self._recorder = recorder
+        self._clock = clock
+        self._executor = Executor(client, caches, store, expectations)
+        self._status = StatusWriter(client, expectations, clock)
+        self._states: dict[Key, dict[tuple[str, str], State]] = {}
+        self._seen: dict[str, Seen] = {cache.resource.name: cache for cache in caches.all}
+
+    async def reconcile(self, key: Key) -> Outcome:
+        """One pass for one ModelServing; see the module. Raises what failed, for the queue to retry."""
+        if not self._expectations.satisfied(key, self._seen):
+            return Again(self._expectations.remaining_s(key))
+        view = self._store.view(key, self._clock.now())
+        if view is None:
+            self._forget(key)
+            return DONE
+        if view.serving.metadata.terminating:
+            return DONE
+        if isinstance(view, View):
+            return await self._act(key, view)
+        return await self._refuse(key, view.serving, view.problem)
+
+    async def _act(self, key: Key, view: View) -> Outcome:
+        began, began_mono = self._clock.now(), self._clock.monotonic()
+        planned = plan(view.desired, view.groups, view.revisions, began)
+        failed: list[IsthmusError] = []
+        if isinstance(planned.decision, Act):
+            failed = await self._executor.carry_out(view.desired, planned.decision.actions)
+        self._store.settle(key, view.groups)
+        serious = [error for error in failed if not isinstance(error, Conflict)]
+        self._tell(key, view, planned, serious)
+        self.decisions.note(
+            key,
+            planned,
+            observed=_in_short(view),
+            began=began,
+            took_s=self._clock.monotonic() - began_mono,
+            error="; ".join(str(error) for error in failed[:3]),
+        )
+        status = planned.status
+        if serious:
+            status = with_problem(status, view.desired, "ActionFailed", _text(serious), began)
+        deferred_s = await self._status.write(view.serving, status)
+        if failed:
+            raise ExceptionGroup(f"{len(failed)} actions failed", failed)
+        waits = [] if planned.recheck_at is None else [max(0.0, planned.recheck_at - self._clock.now())]
+        if deferred_s is not None:
+            waits.append(deferred_s)
+        return Again(min(waits)) if waits else DONE
+
+    async def _refuse(self, key: Key, serving: ModelServing, problem: str) -> Outcome:
+        """Report a spec that cannot be acted on, in that object alone; its pods are left as they are."""
+        self._recorder.emit(
+            ObjectRef.to(MODEL_SERVINGS, serving),
+            type="Warning",
+            reason="InvalidSpec",
+            action="Validate",
+            note=problem,
+        )
+        status = refused(serving, "InvalidSpec", problem, self._clock.now())
+        await self._status.write(serving, status)
+        return DONE
+
+    def _tell(self, key: Key, view: View, planned: Plan, failed: list[IsthmusError]) -> None:
+        """Events for what changed since the last pass (MS-106), and for what a person must mend."""
+        regarding = ObjectRef.to(MODEL_SERVINGS, view.serving)
+        for group, role_id, state in self._changes(key, view, planned):
+            role = role_id.rpartition("-")[0]
+            self._recorder.emit(
+                regarding,
+                type="Normal",
+                reason=_REASONS[state],
+                action="Reconcile",
+                note=f"Role {role}/{role_id} in ServingGroup {group} is now {state}",
+                related=ObjectRef("v1", "Pod", key[0], pod_name(group, role_id, 0)),
+            )
+        problems = [*planned.problems, *([("ActionFailed", _text(failed))] if failed else [])]
+        for reason, message in problems:
+            self._recorder.emit(regarding, type="Warning", reason=reason, action="Reconcile", note=message)
+
+    def _changes(self, key: Key, view: View, planned: Plan) -> list[tuple[str, str, State]]:
+        before = self._states.get(key)
+        if before is None:  # a restart is no news: what was there already is where the telling begins
+            before = {
+                (group.name, instance.id): instance.state
+                for group in view.groups.values()
+                for instance in group.each()
+            }
+        self._states[key] = planned.states
+        return [
+            (group, role_id, state)
+            for (group, role_id), state in planned.states.items()
+            if before.get((group, role_id)) is not state
+        ]
+
+    def _forget(self, key: Key) -> None:
+        self._states.pop(key, None)
+        self._expectations.forget(key)
+        self._status.forget(key)
+        self.decisions.forget(key)
+
+
+def _in_short(view: View) -> dict[str, str | int]:
+    counts: dict[str, str | int] = {
+        "generation": view.desired.generation,
+        "revision": view.desired.revision.name,
+        "replicas": view.desired.spec.replicas,
+        "pods": sum(len(i.live) for group in view.groups.values() for i in group.each()),
+    }
+    for state in State:
+        number = sum(1 for group in view.groups.values() if group.exists and group.state is state)
+        if number:
+            counts[f"groups{state}"] = number
+    return counts
+
+
+def _text(errors: list[IsthmusError]) -> str:
+    """One line for people: the distinct messages, the first few of them."""
+    texts = dict.fromkeys(error.message if isinstance(error, ApiError) else str(error) for error in errors)
+    shown = list(texts)[:3]
+    more = f"; and {len(texts) - len(shown)} more" if len(texts) > len(shown) else ""
+    return "; ".join(shown)[:1000] + more

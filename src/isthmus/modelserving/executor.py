@@ -1,0 +1,209 @@
+"""Actions of a plan -> requests to the API server, each with the preconditions on which it was decided.
+
+Called by controller.py. Actions come sorted by phase and the phases are done one after the other, each with
+bounded concurrency: revisions, then adoptions and Services, then deletions, then pods. A failure does not
+stop its own phase, and stops the later ones only where they need it: nothing is created before its revision
+is stored (MS-54). Every write is noted with the expectations, so that the next plan sees it; every deletion
+is announced to the store before it leaves, so that its end is not taken for a loss (MS-88).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any
+
+import msgspec
+
+from isthmus.api.meta import Key, Resource
+from isthmus.api.names import role_id
+from isthmus.api.pods import CONTROLLER_REVISIONS, SERVING_PODS, SERVING_SERVICES, ServingPod
+from isthmus.errors import IsthmusError, WorldError
+from isthmus.kube.client import Client, PatchKind
+from isthmus.kube.errors import AlreadyExists, NotFound, WriteRefused
+from isthmus.modelserving.plan import objects
+from isthmus.modelserving.plan.model import (
+    Action,
+    Adopt,
+    CreatePod,
+    CreateService,
+    DeletePod,
+    DeleteService,
+    Desired,
+    DropRevision,
+    PersistRevision,
+    RepairService,
+)
+from isthmus.modelserving.plan.reconcile import phase
+from isthmus.modelserving.store import Caches, Store
+from isthmus.runtime.cache import AnyCache
+from isthmus.runtime.expect import Expectations
+
+CONCURRENCY = 24
+"""Requests of one key that may be under way at once; the client bounds those of all keys."""
+
+ADOPTABLE: dict[str, Resource[Any]] = {
+    "pods": SERVING_PODS,
+    "services": SERVING_SERVICES,
+    "controllerrevisions": CONTROLLER_REVISIONS,
+}
+
+
+class NameTaken(WorldError):
+    """An object has the name that one of ours must have. Only its owner can mend that; tried again with
+    backoff."""
+
+
+class Executor:
+    """See the module."""
+
+    def __init__(self, client: Client, caches: Caches, store: Store, expectations: Expectations) -> None:
+        self._client = client
+        self._caches = caches
+        self._store = store
+        self._expectations = expectations
+
+    async def carry_out(self, desired: Desired, actions: Sequence[Action]) -> list[IsthmusError]:
+        """Do it all; return what failed. Raises WriteRefused at once where this process may not write any
+        more."""
+        failed: list[IsthmusError] = []
+        for number, group in groupby(actions, key=phase):
+            errors = await self._at_once(desired, list(group))
+            failed += errors
+            if errors and number == 0:
+                break
+        return failed
+
+    async def _at_once(self, desired: Desired, actions: Sequence[Action]) -> list[IsthmusError]:
+        failed: list[IsthmusError] = []
+        if len(actions) == 1:
+            await self._try(desired, actions[0], failed)
+            return failed
+        rest = iter(actions)
+
+        async def work() -> None:
+            for action in rest:
+                await self._try(desired, action, failed)
+
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for _ in range(min(CONCURRENCY, len(actions))):
+                    tasks.create_task(work())
+        except* WriteRefused as refused:
+            raise _first(refused.exceptions) from None
+        return failed
+
+    async def _try(self, desired: Desired, action: Action, failed: list[IsthmusError]) -> None:
+        try:
+            await self._one(desired, action)
+        except WriteRefused:
+            raise
+        except IsthmusError as error:
+            failed.append(error)
+
+    async def _one(self, desired: Desired, action: Action) -> None:
+        match action:
+            case CreatePod(group, template, revision, instance, index):
+                body = objects.pod(desired, group, template, revision, instance, index)
+                await self._create(desired, SERVING_PODS, body)
+            case DeletePod(pod, _, with_group):
+                await self._delete_pod(desired, pod, with_group)
+            case CreateService(group, role, instance):
+                await self._create(desired, SERVING_SERVICES, objects.service(desired, group, role, instance))
+            case DeleteService(service):
+                metadata = service.metadata
+                await self._delete(
+                    desired, SERVING_SERVICES, metadata.name, metadata.uid, metadata.resource_version
+                )
+            case RepairService(group, role, instance, service):
+                selector: dict[str, str | None] = dict.fromkeys(service.spec.selector)
+                selector |= objects.service_selector(group, role, role_id(role, instance))
+                await self._patch(
+                    desired,
+                    SERVING_SERVICES,
+                    service.metadata.name,
+                    service.metadata.uid,
+                    service.metadata.resource_version,
+                    {"spec": {"selector": selector}},
+                )
+            case PersistRevision(revision):
+                number = 1 + max((stored.number for stored in desired.stored.values()), default=0)
+                body = objects.controller_revision(desired, revision, number)
+                await self._create(desired, CONTROLLER_REVISIONS, body)
+            case DropRevision(name, uid, resource_version):
+                await self._delete(desired, CONTROLLER_REVISIONS, name, uid, resource_version)
+            case Adopt(kind, name, uid, resource_version):
+                owner = {"metadata": {"ownerReferences": [objects.owner_reference(desired)]}}
+                await self._patch(desired, ADOPTABLE[kind], name, uid, resource_version, owner)
+
+    async def _create(self, desired: Desired, resource: Resource[Any], body: dict[str, Any]) -> None:
+        key = (desired.namespace, desired.name)
+        try:
+            written = await self._client.create(resource, desired.namespace, body)
+        except AlreadyExists:
+            await self._explain_existing(desired, resource, body["metadata"]["name"])
+            return
+        self._expectations.wrote(key, resource.name, written.resource_version)
+
+    async def _explain_existing(self, desired: Desired, resource: Resource[Any], name: str) -> None:
+        """The cache has no such object of ours, the server has one: ours from a create whose answer was lost,
+        or another's (MS-35, MS-445). Raises NameTaken for the latter."""
+        found = await self._client.get(resource, desired.namespace, name)
+        owner = found.metadata.controller()
+        labels = found.metadata.labels
+        if owner is not None and owner.uid == desired.uid and labels.name == desired.name:
+            self._expectations.wrote(
+                (desired.namespace, desired.name), resource.name, found.metadata.resource_version
+            )
+            return
+        whose = f"belongs to {owner.kind} {owner.name}" if owner is not None else "belongs to nobody"
+        raise NameTaken(
+            f"{resource.kind} {name} exists and {whose}, with labels that are not this ModelServing's"
+        )
+
+    async def _delete_pod(self, desired: Desired, pod: ServingPod, with_group: bool) -> None:
+        key = (desired.namespace, desired.name)
+        metadata = pod.metadata
+        self._store.intend(key, pod, with_group=with_group)
+        try:
+            await self._delete(desired, SERVING_PODS, metadata.name, metadata.uid, metadata.resource_version)
+        except BaseException:
+            self._store.repent(key, pod)
+            raise
+
+    async def _delete(
+        self, desired: Desired, resource: Resource[Any], name: str, uid: str, resource_version: str
+    ) -> None:
+        key: Key = (desired.namespace, desired.name)
+        caches: dict[str, AnyCache] = {
+            SERVING_PODS.name: self._caches.pods,
+            SERVING_SERVICES.name: self._caches.services,
+            CONTROLLER_REVISIONS.name: self._caches.revisions,
+        }
+        with contextlib.suppress(NotFound):
+            await self._client.delete(
+                resource, desired.namespace, name, uid=uid, resource_version=resource_version
+            )
+        self._expectations.deleted(key, caches[resource.name], (desired.namespace, name), uid)
+
+    async def _patch(
+        self,
+        desired: Desired,
+        resource: Resource[Any],
+        name: str,
+        uid: str,
+        resource_version: str,
+        change: dict[str, Any],
+    ) -> None:
+        identity = {"uid": uid, "resourceVersion": resource_version}
+        body = {**change, "metadata": {**change.get("metadata", {}), **identity}}
+        written = await self._client.patch(
+            resource, desired.namespace, name, msgspec.json.encode(body), kind=PatchKind.MERGE
+        )
+        self._expectations.wrote((desired.namespace, desired.name), resource.name, written.resource_version)
+
+
+def _first(errors: Iterable[BaseException]) -> BaseException:
+    return next(iter(errors))
