@@ -1,0 +1,197 @@
+"""How long does a dump of many role instances take, how much memory, and how long does the event loop stall?
+
+`python -m benchmarks.dump [INSTANCES]` builds a synthetic store of 50,000 role instances (or INSTANCES),
+serves it on a debug port of its own, reads it over real sockets from another process, and prints a table. The
+loop's stall is the longest time by which a task that wants to run every millisecond came late, measured with
+and without a dump running, and with the garbage collector's own pauses as they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Final
+
+import structlog
+import uvloop
+
+from isthmus.debugport.port import CACHE_PATH, DebugPort
+from isthmus.modelserving.dto import Decision, RoleInstanceDTO, ServingGroupDTO, encode_pieces
+
+INSTANCES: Final = 50_000
+PER_GROUP: Final = 10
+GROUPS_PER_SERVING: Final = 50
+TICK_S: Final = 0.001
+
+READER: Final = """
+import http.client, sys, threading, time
+def read():
+    start = time.perf_counter()
+    connection = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]))
+    connection.request("GET", sys.argv[2])
+    response = connection.getresponse()
+    size = 0
+    while piece := response.read(1 << 16):
+        size += len(piece)
+    print(f"{response.status} {size} {time.perf_counter() - start}\\n", end="")
+print("ready", flush=True)
+sys.stdin.readline()
+threads = [threading.Thread(target=read) for _ in range(int(sys.argv[3]))]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+"""
+"""One process that reads N dumps at once: more of them would compete with the operator for processors."""
+
+
+class Store:
+    """A store of tuples, as a snapshot would hold pointers to; the DTOs are made while encoding."""
+
+    def __init__(self, instances: int, per_group: int) -> None:
+        self.groups = [
+            (f"team-{index // GROUPS_PER_SERVING}/serving", f"serving-{index % GROUPS_PER_SERVING}")
+            for index in range(instances // per_group)
+        ]
+        self.per_group = per_group
+
+    def incomplete(self) -> tuple[str, ...]:
+        """Always complete."""
+        return ()
+
+    def snapshot(self) -> Store:
+        """It never changes."""
+        return self
+
+    def chunks(self, namespace: str | None, name: str | None) -> Iterator[bytes]:
+        """See isthmus.debugport.sources.Snapshot."""
+        return encode_pieces(self.servings())
+
+    def servings(self) -> Iterator[tuple[str, Iterator[ServingGroupDTO]]]:
+        """Each ModelServing with its groups, made one by one."""
+        for start in range(0, len(self.groups), GROUPS_PER_SERVING):
+            part = self.groups[start : start + GROUPS_PER_SERVING]
+            yield part[0][0], (self.group(name) for _, name in part)
+
+    def group(self, name: str) -> ServingGroupDTO:
+        """A group whose instances are half prefill, half decode."""
+        half = self.per_group // 2
+        roles = {
+            role: {
+                f"{role}-{index}": RoleInstanceDTO(f"{role}-{index}", "759bf7cf75", "5cc6fc8695", "Running")
+                for index in range(half)
+            }
+            for role in ("prefill", "decode")
+        }
+        pods = [f"{name}-{instance}-0" for instances in roles.values() for instance in instances]
+        return ServingGroupDTO(name, pods, "759bf7cf75", "Running", roles)
+
+    def decisions(self, namespace: str | None, name: str | None) -> list[Decision]:
+        """None were taken."""
+        return []
+
+
+class Lateness:
+    """A task that wants to run every TICK_S, and remembers by how much it came late."""
+
+    def __init__(self) -> None:
+        self.late_s: list[float] = []
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            due = time.perf_counter() + TICK_S
+            await asyncio.sleep(TICK_S)
+            self.late_s.append(time.perf_counter() - due)
+
+    def row(self) -> str:
+        """Longest and 99.9th percentile in milliseconds."""
+        ordered = sorted(self.late_s)
+        return f"{ordered[-1] * 1e3:8.1f} {ordered[int(len(ordered) * 0.999)] * 1e3:8.1f}"
+
+
+def rss_mb(field: str = "VmRSS") -> float:
+    """Resident memory of this process in MB."""
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) / 1024 for line in status if line.startswith(field))
+
+
+async def measure(instances: int, per_group: int, readers: int) -> None:
+    """One row of the table."""
+    store = Store(instances, per_group)
+    port = DebugPort(0, dump=store, decisions=store)
+    port.bind()
+    await port.serve()
+    lateness, before_mb, peak = Lateness(), rss_mb(), Peak()
+    async with asyncio.TaskGroup() as group:
+        ticker = group.create_task(lateness.run())
+        await asyncio.sleep(1.0)
+        idle = lateness.row()
+        reader = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", READER, str(port.addresses[0][1]), CACHE_PATH, str(readers)),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert reader.stdout is not None
+        await reader.stdout.readline()
+        lateness.late_s.clear()
+        cpu = time.process_time()
+        with peak:
+            output = await reader.communicate(b"go\n")
+            answers = [line.split() for line in output[0].decode().splitlines()]
+        cpu = time.process_time() - cpu
+        ticker.cancel()
+    await port.stop()
+    good = [answer for answer in answers if answer[0] == "200"]
+    size, longest = max(int(answer[1]) for answer in good), max(float(answer[2]) for answer in good)
+    print(
+        f"{instances:>9} {per_group:>9} {len(good):>4}/{readers:<3} {size / 1e6:7.1f} {longest:8.2f} "
+        f"{cpu:8.2f} {peak.mb - before_mb:+9.1f} {lateness.row()}   {idle}"
+    )
+
+
+class Peak:
+    """The highest resident memory while the block ran, sampled by a thread that sleeps between."""
+
+    def __init__(self) -> None:
+        self.mb = 0.0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._sample)
+
+    def _sample(self) -> None:
+        while not self._stop.wait(0.02):
+            self.mb = max(self.mb, rss_mb())
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def main() -> None:
+    """Print the table."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    instances = int(sys.argv[1]) if len(sys.argv) > 1 else INSTANCES
+    print(f"switch interval {sys.getswitchinterval() * 1e3:.0f} ms, gc thresholds {gc.get_threshold()}")
+    print(
+        f"{'instances':>9} {'per group':>9} {'dumps':>8} {'MB':>7} {'s':>8} {'CPU s':>8} {'RSS MB':>9} "
+        f"{'late ms':>8} {'p99.9':>8}   idle: late, p99.9"
+    )
+    for per_group, readers in (
+        (PER_GROUP, 1),
+        (instances, 1),
+        (PER_GROUP, 4),
+        (PER_GROUP, 16),
+        (PER_GROUP, 200),
+    ):
+        uvloop.run(measure(instances, per_group, readers))
+
+
+if __name__ == "__main__":
+    main()
