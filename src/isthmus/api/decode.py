@@ -7,21 +7,32 @@ this module is therefore the only one that sets an attribute of a frozen struct.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec.structs import force_setattr
+
+if TYPE_CHECKING:
+    OptionalRaw = msgspec.Raw | None
+else:
+    # msgspec reads a union of Raw and None as None alone; null is made None by own_raw instead.
+    OptionalRaw = msgspec.Raw
+
+_NULL: Final = msgspec.Raw(b"null")
 
 MESSAGE_LIMIT: Final = 1024
 """Characters of a kubelet's or controller's message that are kept: what fits into an event's note."""
 
 
 def own_raw(struct: msgspec.Struct, *fields: str) -> None:
-    """Replace each named field that holds a `msgspec.Raw` view by a copy, so that the input can be freed."""
+    """Replace each named field that holds a `msgspec.Raw` view by a copy, so that the input can be freed.
+
+    JSON null becomes None.
+    """
     for field in fields:
         value = getattr(struct, field)
         if isinstance(value, msgspec.Raw):
-            force_setattr(struct, field, value.copy())
+            force_setattr(struct, field, None if value == _NULL else value.copy())
 
 
 def cut_text(struct: msgspec.Struct, *fields: str) -> None:

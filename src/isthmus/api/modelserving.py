@@ -13,11 +13,15 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from isthmus.api.decode import own_raw, settle
+from isthmus.api.decode import OptionalRaw, own_raw, settle
 from isthmus.api.meta import Frozen, Object, Resource
 
 RolloutType = Literal["ServingGroupRollingUpdate", "RoleRollingUpdate"]
 RecoveryPolicy = Literal["ServingGroupRecreate", "RoleRecreate", "None"]
+MAX_ROLES: Final = 4
+"""Roles of one ModelServing. The bound also keeps the CRD's CEL rules cheap."""
+MAX_ROLE_NAME: Final = 12
+"""Characters of a role name."""
 PLUGIN_NAMES: Final = ("demo-pod-tweaks", "lws-standard-labels")
 """The plugins that there are (MS-109)."""
 IntOrPercent = int | str
@@ -36,7 +40,7 @@ class Plugin(Frozen, frozen=True, kw_only=True):
 
     name: str
     type: str = "BuiltIn"
-    config: msgspec.Raw | None = None
+    config: OptionalRaw = None
     scope: PluginScope | None = None
 
     def __post_init__(self) -> None:
@@ -71,12 +75,14 @@ class Role(Frozen, frozen=True, kw_only=True):
     replicas: int = 1
     entry_template: msgspec.Raw
     worker_replicas: int = 0
-    worker_template: msgspec.Raw | None = None
+    worker_template: OptionalRaw = None
     max_unavailable: IntOrPercent | None = None
     partition: IntOrPercent | None = None
 
     def __post_init__(self) -> None:
         own_raw(self, "entry_template", "worker_template")
+        if self.entry_template is None:
+            raise ValueError("Expected `object`, got `null` for entryTemplate")
 
     @property
     def pods(self) -> int:

@@ -25,11 +25,9 @@ from isthmus.api.crd.schema import (
     text,
 )
 from isthmus.api.meta import Raw
-from isthmus.api.modelserving import MODEL_SERVINGS, PLUGIN_NAMES
+from isthmus.api.modelserving import MAX_ROLE_NAME, MAX_ROLES, MODEL_SERVINGS, PLUGIN_NAMES
 
 GROUP: Final = MODEL_SERVINGS.group
-MAX_ROLE_NAME: Final = 12
-"""Characters of a role name."""
 
 
 def definition() -> Raw:
@@ -137,7 +135,7 @@ def _template() -> Schema:
         "Role name to the least replicas that must be schedulable at once; roles not named count in full. "
         "What exceeds a role's replicas later counts as all of them. Cannot be changed once set.",
         count("Replicas of the role."),
-        most=rules.MAX_ROLES,
+        most=MAX_ROLES,
     )
     gang = struct("How much of a group must be schedulable at once.", {"minRoleReplicas": minimums})
     topology = struct(
@@ -157,7 +155,7 @@ def _template() -> Schema:
         ),
         "gangPolicy": ruled(gang, rules.GANG),
         "networkTopology": topology,
-        "roles": ruled(array("The roles of a group.", _role(), least=1, most=rules.MAX_ROLES), rules.ROLES),
+        "roles": ruled(array("The roles of a group.", _role(), least=1, most=MAX_ROLES), rules.ROLES),
     }
     return struct("What each ServingGroup is made of.", fields, required=("roles",))
 

@@ -17,11 +17,10 @@ from typing import Final
 from isthmus.api import labels
 from isthmus.api.crd.cel import digits, said, said_of_each
 from isthmus.api.crd.schema import Schema, rule
+from isthmus.api.modelserving import MAX_ROLES
 from isthmus.api.names import LABEL_LIMIT
 from isthmus.api.percent import PATTERN
 
-MAX_ROLES: Final = 4
-"""Roles of one ModelServing; also what keeps these rules cheap."""
 DNS_LABEL: Final = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
 _DNS_WORDS: Final = (
     "must be a DNS-1035 label: lower case letters, digits and -, starting with a letter and ending with a "
