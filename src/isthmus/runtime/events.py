@@ -111,7 +111,7 @@ class EventRecorder:
         self._news = asyncio.Event()
         self._closing = asyncio.Event()
         self._said: set[str] = set()
-        self._sent = metrics.counter("isthmus_events_sent_total", "Requests that told an event.").labels()
+        self._sent = metrics.counter("isthmus_events_sent_total", "Requests that told an event.")
         self._dropped = metrics.counter(
             "isthmus_events_dropped_total", "Events that were not told, by cause.", ["cause"]
         )

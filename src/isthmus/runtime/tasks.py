@@ -91,7 +91,7 @@ class Supervisor:
         self._clock = clock
         self._group = asyncio.TaskGroup()
         self._entries: dict[str, _Entry] = {}
-        self._restarts = metrics.counter(
+        self._ends = metrics.counter(
             "isthmus_task_unexpected_ends_total", "Long tasks that ended unasked.", ["task"]
         )
         self.failed = asyncio.Event()
@@ -108,7 +108,7 @@ class Supervisor:
             entry.told = True
             if entry.task is not None:
                 entry.task.cancel()
-        await self._group.__aexit__(kind, error, trace)
+        await self._group.__aexit__(None, None, None)  # what the body raised goes its own way
 
     def __contains__(self, name: object) -> bool:
         return name in self._entries
@@ -135,6 +135,7 @@ class Supervisor:
             raise ValueError(f"task {name} runs already")
         entry = self._entries[name] = _Entry(name, fn, policy, until)
         entry.task = self._group.create_task(self._supervise(entry), name=name)
+        entry.task.add_done_callback(lambda task: self._ended(entry, task))
         return entry.task
 
     async def finish(self, names: Iterable[str], deadline_s: float | None = None) -> bool:
@@ -161,28 +162,32 @@ class Supervisor:
 
     async def _supervise(self, entry: _Entry) -> None:
         rest = 0.0
-        try:
-            while True:
-                cause, ran_s = await self._run_once(entry, rest)
-                if entry.stopping:
-                    if cause is not None:
-                        log.warning(
-                            "a task failed while it was being stopped", task=entry.name, exc_info=cause
-                        )
-                    return
-                self._restarts.labels(entry.name).inc()
-                if entry.policy is Policy.FATAL:
-                    log.error("a task ended unasked; the process must end", task=entry.name, exc_info=cause)
-                    if self.failure is None:
-                        self.failure = TaskFailure(entry.name, cause)
-                        self.failed.set()
-                    return
-                rest = min(MAX_RESTART_S, rest * 2) if rest and ran_s < HEALTHY_S else FIRST_RESTART_S
-                log.error(
-                    "a task ended unasked; starting it again", task=entry.name, delay_s=rest, exc_info=cause
-                )
-        finally:
-            del self._entries[entry.name]
+        while True:
+            cause, ran_s = await self._run_once(entry, rest)
+            if entry.stopping:
+                if cause is not None:
+                    log.warning("a task failed while it was being stopped", task=entry.name, exc_info=cause)
+                return
+            if entry.policy is Policy.FATAL:
+                self._fail(entry, cause)
+                return
+            rest = min(MAX_RESTART_S, rest * 2) if rest and ran_s < HEALTHY_S else FIRST_RESTART_S
+            self._ends.labels(entry.name).inc()
+            log.error(
+                "a task ended unasked; starting it again", task=entry.name, delay_s=rest, exc_info=cause
+            )
+
+    def _ended(self, entry: _Entry, task: asyncio.Task[None]) -> None:
+        del self._entries[entry.name]
+        if task.cancelled() and not entry.stopping:
+            self._fail(entry, None)  # cancelled before its first step
+
+    def _fail(self, entry: _Entry, cause: BaseException | None) -> None:
+        self._ends.labels(entry.name).inc()
+        log.error("a task ended unasked; the process must end", task=entry.name, exc_info=cause)
+        if self.failure is None:
+            self.failure = TaskFailure(entry.name, cause)
+            self.failed.set()
 
     async def _run_once(self, entry: _Entry, rest_s: float) -> tuple[BaseException | None, float]:
         """Rest, then run to the end, however it comes, and say how long that took. A cancellation that did
