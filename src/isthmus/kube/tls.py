@@ -87,6 +87,8 @@ class TlsSource:
     def _load(self, plugin: Pem | None) -> None:
         settings = self._settings
         ca = settings.ca_path.read_bytes() if settings.ca_path is not None else settings.ca_pem
+        if settings.ca_path is not None and not ca.strip():  # never the system's CAs instead
+            raise ValueError(f"{settings.ca_path} is empty")
         pem = settings.certificate
         if settings.certificate_path is not None and settings.key_path is not None:
             pem = Pem(settings.certificate_path.read_bytes(), settings.key_path.read_bytes())
