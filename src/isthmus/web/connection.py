@@ -146,11 +146,11 @@ class Connection(asyncio.Protocol):
             self._refuse(refusal.status, str(refusal))
             return
         self._phase = phase = self._framing.phase
-        if before is Phase.READY and phase is Phase.READY and self._answering:
-            self._bound_backlog()
-        elif phase is Phase.READY:
-            self._stop_timer()
-            self._dispatch(self._framing.head)
+        self._bound_backlog()
+        if phase is Phase.READY:
+            if not self._answering:
+                self._stop_timer()
+                self._dispatch(self._framing.head)
         elif phase is Phase.BODY and before is not Phase.BODY:
             self._set_deadline(self._limits.body_s)
             if self._framing.head.wants_continue and self._transport is not None:
@@ -159,8 +159,13 @@ class Connection(asyncio.Protocol):
             self._set_deadline(min(self._limits.head_s, self._deadline - self._loop.time()))
 
     def _bound_backlog(self) -> None:
-        if self._transport is not None and self._framing.buffered_bytes > self._limits.head_bytes:
+        """Read no further while enough of later requests is held."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        if self._phase is Phase.READY and self._framing.buffered_bytes > self._limits.head_bytes:
             self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
 
     def _dispatch(self, head: Head) -> None:
         """Have aiohttp call `_handle` and write what it returns, in the form that this client understands."""
@@ -273,7 +278,6 @@ class Connection(asyncio.Protocol):
             self._set_deadline(self._limits.write_s)
             return
         self._set_deadline(self._limits.idle_s)
-        self._transport.resume_reading()
         self._advance(self._framing.release)
 
     # Time.
