@@ -9,6 +9,8 @@ the store: this module only connects them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from isthmus import logs
 from isthmus.api.meta import Key
 from isthmus.api.modelserving import MODEL_SERVINGS, ModelServing
@@ -53,6 +55,7 @@ class ModelServingController:
         self._executor = Executor(client, caches, store, expectations)
         self._status = StatusWriter(client, expectations, clock)
         self._states: dict[Key, dict[tuple[str, str], State]] = {}
+        self._problems: dict[Key, tuple[tuple[str, str], ...]] = {}
         self._seen: dict[str, Seen] = {cache.resource.name: cache for cache in caches.all}
 
     async def reconcile(self, key: Key) -> Outcome:
@@ -87,6 +90,8 @@ class ModelServingController:
             error="; ".join(str(error) for error in failed[:3]),
         )
         status = planned.status
+        if view.problems:
+            status = with_problem(status, view.desired, "InvalidSpec", "; ".join(view.problems), began)
         if serious:
             status = with_problem(status, view.desired, "ActionFailed", _text(serious), began)
         deferred_s = await self._status.write(view.serving, status)
@@ -99,13 +104,7 @@ class ModelServingController:
 
     async def _refuse(self, key: Key, serving: ModelServing, problem: str) -> Outcome:
         """Report a spec that cannot be acted on, in that object alone; its pods are left as they are."""
-        self._recorder.emit(
-            ObjectRef.to(MODEL_SERVINGS, serving),
-            type="Warning",
-            reason="InvalidSpec",
-            action="Validate",
-            note=problem,
-        )
+        self._warn(key, ObjectRef.to(MODEL_SERVINGS, serving), [("InvalidSpec", problem)])
         status = refused(serving, "InvalidSpec", problem, self._clock.now())
         await self._status.write(serving, status)
         return DONE
@@ -123,9 +122,22 @@ class ModelServingController:
                 note=f"Role {role}/{role_id} in ServingGroup {group} is now {state}",
                 related=ObjectRef("v1", "Pod", key[0], pod_name(group, role_id, 0)),
             )
-        problems = [*planned.problems, *([("ActionFailed", _text(failed))] if failed else [])]
+        problems = [*planned.problems]
+        if view.problems:
+            problems.append(("InvalidSpec", "; ".join(view.problems)))
+        if failed:
+            problems.append(("ActionFailed", _text(failed)))
+        self._warn(key, regarding, problems)
+
+    def _warn(self, key: Key, regarding: ObjectRef, problems: Sequence[tuple[str, str]]) -> None:
+        """Warning events for problems that the last pass did not have, not once more for each pass."""
+        known = self._problems.get(key, ())
+        self._problems[key] = tuple(problems)
         for reason, message in problems:
-            self._recorder.emit(regarding, type="Warning", reason=reason, action="Reconcile", note=message)
+            if (reason, message) not in known:
+                self._recorder.emit(
+                    regarding, type="Warning", reason=reason, action="Reconcile", note=message
+                )
 
     def _changes(self, key: Key, view: View, planned: Plan) -> list[tuple[str, str, State]]:
         before = self._states.get(key)
@@ -144,6 +156,7 @@ class ModelServingController:
 
     def _forget(self, key: Key) -> None:
         self._states.pop(key, None)
+        self._problems.pop(key, None)
         self._expectations.forget(key)
         self._status.forget(key)
         self.decisions.forget(key)

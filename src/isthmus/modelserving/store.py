@@ -22,6 +22,7 @@ from isthmus.api.meta import Key, Object
 from isthmus.api.modelserving import ModelServing, Unreadable
 from isthmus.api.names import group_name
 from isthmus.api.pods import ControllerRevision, ServingPod, ServingService
+from isthmus.api.validation import problems
 from isthmus.modelserving.plan.desired import desired
 from isthmus.modelserving.plan.model import NOTHING_REMEMBERED, Desired, Facts, Group, Memory
 from isthmus.modelserving.plan.observe import observe
@@ -45,12 +46,14 @@ class Caches:
 
 
 class View(msgspec.Struct, frozen=True):
-    """One ModelServing at one instant. `groups` are by ordinal."""
+    """One ModelServing at one instant. `groups` are by ordinal. `problems` are what a person should mend in
+    the spec, although it can be acted on."""
 
     serving: ModelServing
     desired: Desired
     groups: Mapping[int, Group]
     revisions: Revisions
+    problems: tuple[str, ...] = ()
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -72,7 +75,18 @@ class Part(msgspec.Struct, frozen=True):
 class _Entry:
     """What is held under one key. It exists while any object with the key's labels does."""
 
-    __slots__ = ("base", "desired", "facts", "groups", "memory", "resolved", "revisions", "version")
+    __slots__ = (
+        "base",
+        "blocking",
+        "desired",
+        "facts",
+        "groups",
+        "memory",
+        "problems",
+        "resolved",
+        "revisions",
+        "version",
+    )
 
     def __init__(self) -> None:
         self.facts: dict[str, Facts] = {}
@@ -81,6 +95,8 @@ class _Entry:
         self.groups: dict[str, tuple[Facts, Memory, Desired, Group]] = {}
         self.resolved: dict[str, ControllerRevision] | None = None
         self.version: tuple[str, int] = ("", 0)
+        self.blocking = ""
+        self.problems: tuple[str, ...] = ()
         self.base: Desired | None = None
         self.desired: Desired | None = None
 
@@ -119,6 +135,8 @@ class Store:
             return Refused(serving, serving.spec.reason)
         entry = self._entries.setdefault(key, _Entry())
         wanted = self._desired(entry, serving)
+        if entry.blocking:
+            return Refused(serving, entry.blocking)
         assert entry.base is not None
         groups = {}
         for name, facts in entry.facts.items():
@@ -127,7 +145,8 @@ class Store:
                 key[1], group.ordinal
             ):  # labels that name no group of ours stand for nothing
                 groups[group.ordinal] = group
-        return View(serving, wanted, MappingProxyType(groups), _sort_revisions(entry, wanted.uid))
+        revisions = _sort_revisions(entry, wanted.uid)
+        return View(serving, wanted, MappingProxyType(groups), revisions, entry.problems)
 
     def snapshot(self) -> list[Part]:
         """All ModelServings at this instant, immutable: copies of maps of a few thousand references, no
@@ -266,6 +285,9 @@ class Store:
             owned = [r for r in entry.revisions.values() if _owner_uid(r) == serving.metadata.uid]
             entry.base = entry.desired = desired(serving, owned)
             entry.version, entry.resolved = version, entry.revisions
+            found = problems(serving.metadata.name, entry.base.spec)
+            entry.blocking = "; ".join(str(each) for each in found if each.blocking)
+            entry.problems = tuple(str(each) for each in found)
         assert entry.desired is not None
         if entry.desired.status is not serving.status:
             entry.desired = replace(entry.base, status=serving.status)
