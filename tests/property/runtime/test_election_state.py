@@ -130,6 +130,21 @@ class ElectionMachine(RuleBasedStateMachine):
         self.serve(who)
         self.deliver(who)
 
+    @rule(who=st.sets(WHO, min_size=1), seconds=st.sampled_from([1, 4, 8, 12, 20]))
+    def run_while_the_others_are_frozen(self, who: set[int], seconds: int) -> None:
+        for _ in range(seconds * 2):
+            for index in sorted(who):
+                self.go_on(index)
+                self.two_never_may_write()
+            self.real += 0.5
+            self.two_never_may_write()
+
+    @rule(who=WHO, seconds=st.sampled_from([1.0, 4.0, 9.0]))
+    def answer_slowly(self, who: int, seconds: float) -> None:
+        self.serve(who)
+        self.real += seconds
+        self.deliver(who)
+
     @rule(who=WHO)
     def give_up(self, who: int) -> None:
         """The sender stops waiting: the answer is lost, or the request itself is still under way."""
@@ -175,7 +190,7 @@ class ElectionMachine(RuleBasedStateMachine):
                 assert isinstance(elector.effect, End)
 
 
-ElectionMachine.TestCase.settings = settings(deadline=None, stateful_step_count=80)
+ElectionMachine.TestCase.settings = settings(deadline=None, stateful_step_count=30, max_examples=200)
 TestElectionState = pytest.mark.covers("R15")(ElectionMachine.TestCase)
 
 
