@@ -24,5 +24,5 @@ class KillingGate:
 
 
 if __name__ == "__main__":
-    client.OpenGate = KillingGate  # type: ignore[assignment,misc]
+    vars(client)["OpenGate"] = KillingGate
     main()
