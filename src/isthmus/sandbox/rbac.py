@@ -1,0 +1,56 @@
+"""What the sandbox's user `operator` may do: what the operator needs, and nothing else.
+
+bootstrap.py gives every cluster these as a ClusterRole, so that a call that the operator is not entitled to
+in production fails here first. Pure data. One row per group of resources: API group, resources, verbs.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from isthmus.sandbox.settings import OPERATOR
+
+ROLE: Final = "isthmus-operator"
+_READ: Final = ("get", "list", "watch")
+_WRITE: Final = ("create", "update", "patch", "delete")
+
+OPERATOR_RULES: Final[tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]] = (
+    ("workload.serving.volcano.sh", ("modelservings",), (*_READ, "update", "patch")),
+    ("workload.serving.volcano.sh", ("modelservings/status",), ("get", "update", "patch")),
+    ("workload.serving.volcano.sh", ("modelservings/finalizers",), ("update",)),
+    ("", ("pods", "services"), (*_READ, *_WRITE, "deletecollection")),
+    ("apps", ("controllerrevisions",), (*_READ, *_WRITE)),
+    ("scheduling.volcano.sh", ("podgroups",), (*_READ, *_WRITE)),
+    ("apiextensions.k8s.io", ("customresourcedefinitions",), _READ),
+    ("events.k8s.io", ("events",), ("create", "update", "patch")),
+    ("coordination.k8s.io", ("leases",), ("get", "create", "update", "patch")),
+)
+
+
+def operator_role() -> dict[str, Any]:
+    """The ClusterRole."""
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": ROLE},
+        "rules": [
+            {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)}
+            for group, resources, verbs in OPERATOR_RULES
+        ],
+    }
+
+
+def binding(user: str, role: str) -> dict[str, Any]:
+    """A ClusterRoleBinding of one user to one ClusterRole."""
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": f"{role}:{user}"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+    }
+
+
+def operator_binding() -> dict[str, Any]:
+    """The binding of the user `operator` to its role."""
+    return binding(OPERATOR, ROLE)
