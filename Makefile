@@ -56,6 +56,10 @@ format: setup ## format and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+.PHONY: conformance
+conformance: setup ## write docs/conformance.md from the rules and the tests' marks
+	$(BIN)/python scripts/conformance.py
+
 .PHONY: constraints
 constraints: ## pin the newest versions that fit, with hashes
 	$(BIN)/pip-compile --quiet --extra dev --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --no-header --output-file constraints.txt pyproject.toml
