@@ -16,7 +16,8 @@ LABEL_LIMIT: Final = 63
 
 _DNS_1035: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _ORDINAL: Final = re.compile(r".*-([0-9]+)", re.DOTALL)
-_INT32_MAX: Final = 2**31 - 1
+INT32_MAX: Final = 2**31 - 1
+"""The largest count, and the largest ordinal, that there can be."""
 
 
 class RoleSize(NamedTuple):
@@ -58,7 +59,7 @@ def ordinal(name: str) -> int:
     if match is None:
         return -1
     number = int(match[1])
-    return number if number <= _INT32_MAX else -1
+    return number if number <= INT32_MAX else -1
 
 
 def is_dns_label(name: str) -> bool:

@@ -18,7 +18,7 @@ import msgspec
 from isthmus.api import labels
 from isthmus.api.meta import Frozen
 from isthmus.api.modelserving import MAX_ROLE_NAME, MAX_ROLES, PLUGIN_NAMES, IntOrPercent, Plugin, Role, Spec
-from isthmus.api.names import RoleSize, is_dns_label, name_budget
+from isthmus.api.names import INT32_MAX, RoleSize, is_dns_label, name_budget
 from isthmus.api.percent import is_valid, resolve
 
 
@@ -61,8 +61,7 @@ def problems(name: str, spec: Spec) -> tuple[Problem, ...]:
 
 def _problems(name: str, spec: Spec) -> Iterator[Problem]:
     yield from _names(name, spec)
-    if spec.replicas < 0:
-        yield Problem("spec.replicas", f"must be 0 or more; is {spec.replicas}", blocking=True)
+    yield from _count("spec.replicas", spec.replicas)
     for index, plugin in enumerate(spec.plugins):
         yield from _plugin(f"spec.plugins[{index}]", plugin)
     yield from _gang(spec)
@@ -79,6 +78,11 @@ def _problems(name: str, spec: Spec) -> Iterator[Problem]:
     for index, role in enumerate(roles):
         yield from _role(f"spec.template.roles[{index}]", role, by_role=by_role)
     yield from _rollout(spec)
+
+
+def _count(path: str, number: int) -> Iterator[Problem]:
+    if not 0 <= number <= INT32_MAX:
+        yield Problem(path, f"must be 0 to {INT32_MAX}; is {number}", blocking=True)
 
 
 def _by_role(spec: Spec) -> bool:
@@ -127,8 +131,7 @@ def _role(path: str, role: Role, *, by_role: bool) -> Iterator[Problem]:
         text = f"must be a DNS-1035 label of at most {MAX_ROLE_NAME} characters; is {role.name}"
         yield Problem(f"{path}.name", text, blocking=not is_dns_label(role.name))
     for field, number in (("replicas", role.replicas), ("workerReplicas", role.worker_replicas)):
-        if number < 0:
-            yield Problem(f"{path}.{field}", f"must be 0 or more; is {number}", blocking=True)
+        yield from _count(f"{path}.{field}", number)
     yield from _pod_template(f"{path}.entryTemplate", role.entry_template, needed=True)
     if role.worker_template is not None:
         needed = role.worker_replicas > 0

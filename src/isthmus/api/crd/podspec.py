@@ -19,7 +19,8 @@ IMAGE_PATTERN: Final = r"^$|^[^ ]*[^\s][^ ]*$"
 
 
 @cache
-def _table() -> dict[str, Any]:
+def table() -> dict[str, Any]:
+    """podspec.json as it is, with references; not to be changed."""
     text = resources.files("isthmus.api.crd").joinpath("podspec.json").read_text("utf-8")
     table: dict[str, Any] = json.loads(text)
     return table
@@ -27,7 +28,7 @@ def _table() -> dict[str, Any]:
 
 def kubernetes_version() -> str:
     """The version of the API server that the schema was taken from."""
-    return str(_table()["kubernetes"])
+    return str(table()["kubernetes"])
 
 
 def _expand(value: Any) -> Any:
@@ -38,7 +39,7 @@ def _expand(value: Any) -> Any:
         return value
     expanded = {key: _expand(item) for key, item in value.items() if key != "$ref"}
     if "$ref" in value:
-        return _expand(_table()["definitions"][value["$ref"]]) | expanded
+        return _expand(table()["definitions"][value["$ref"]]) | expanded
     return expanded
 
 

@@ -60,10 +60,13 @@ def _no_worse(role: str) -> str:
     return f"[{indices}].exists(i, i < size({roles}) && {_suffix('self', role)} <= {old})"
 
 
-# Only /status can change the status, and it can change nothing else. Where this holds, CEL also forgives what
-# goes wrong in the rest of the rule, as with a spec of the wrong types that an old CRD let in.
-_STATUS_WRITE: Final = """(oldSelf.hasValue() && has(self.status)
-    && (!has(oldSelf.value().status) || self.status != oldSelf.value().status))"""
+# Only /status can change observedGeneration, and it can change nothing but the status. Where this holds, CEL
+# also forgives what goes wrong in the rest of the rule, as with a spec of the wrong types that an old CRD let
+# in. (Whole statuses cannot be compared: two equal lists of conditions are unequal to the API server.)
+_GENERATION: Final = "status.observedGeneration"
+_STATUS_WRITE: Final = f"""(oldSelf.hasValue() && has(self.status) && has(self.{_GENERATION})
+    && (!has(oldSelf.value().status) || !has(oldSelf.value().{_GENERATION})
+    || self.{_GENERATION} != oldSelf.value().{_GENERATION}))"""
 
 NAME: Final[tuple[Schema, ...]] = (
     rule(
@@ -256,13 +259,13 @@ ROLE_NAME: Final = rule(
 
 ROLE: Final[tuple[Schema, ...]] = (
     rule(
-        "self.workerReplicas == 0 || has(self.workerTemplate)",
+        "self.workerReplicas <= 0 || has(self.workerTemplate)",
         message="workerTemplate is required when workerReplicas is more than 0",
         path=".workerTemplate",
         reason="FieldValueRequired",
     ),
     rule(
-        """self.workerReplicas == 0 || !has(self.workerTemplate)
+        """self.workerReplicas <= 0 || !has(self.workerTemplate)
             || (has(self.workerTemplate.spec) && size(self.workerTemplate.spec.containers) > 0)""",
         message="workerTemplate needs a spec with at least one container when workerReplicas is more than 0",
         path=".workerTemplate",

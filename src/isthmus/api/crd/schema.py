@@ -7,10 +7,9 @@ API server stores, descriptions included; none checks what it is given, since a 
 from __future__ import annotations
 
 from isthmus.api.meta import Raw
+from isthmus.api.names import INT32_MAX
 
 Schema = Raw
-INT32_MAX = 2**31 - 1
-INT64_MAX = 2**63 - 1
 
 
 def struct(description: str, properties: dict[str, Schema], *, required: tuple[str, ...] = ()) -> Schema:
