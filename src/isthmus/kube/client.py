@@ -40,6 +40,7 @@ WATCH_GRACE_S: Final = 5.0
 """How much longer than the server's own limit the client waits for the end of a watch."""
 _JSON: Final = "application/json"
 _METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+_METADATA_LIST: Final = _METADATA.replace("Metadata;", "MetadataList;")
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -299,7 +300,7 @@ class Client:
             _path(resource, namespace) + _query(labelSelector=label_selector),
             _encode(_delete_options(gracePeriodSeconds=grace_period_s)),
             content_type=_JSON,
-            accept=_METADATA,
+            accept=_METADATA_LIST,
             repeatable=False,
         )
 
