@@ -302,7 +302,7 @@ REFUSED: list[tuple[str, str, Raw, str, str]] = [
     (
         "MS-4",
         "typo in a pull policy",
-        in_template(imagePullPolicy="Allways"),
+        in_template(imagePullPolicy="Rarely"),
         "spec.template.roles[0].entryTemplate.spec.containers[0].imagePullPolicy",
         "IfNotPresent",
     ),

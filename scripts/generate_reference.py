@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""Write docs/reference/modelserving.md from the CRD's own definitions.
+
+    .venv/bin/python scripts/generate_reference.py > docs/reference/modelserving.md
+
+Fields, types, defaults, bounds and rules are read from the schema that `isthmus crds` prints; the text before
+them is in modelserving_intro.md beside this file. A test compares the committed page with what this prints.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from isthmus.api.crd.modelserving import schema
+from isthmus.api.crd.podspec import kubernetes_version
+
+Schema = dict[str, Any]
+EMBEDDED = ("entryTemplate.spec", "workerTemplate.spec")
+
+INTRODUCTION = Path(__file__).with_name("modelserving_intro.md")
+
+
+def kind_of(field: Schema) -> str:
+    """The type in a word or two."""
+    if field.get("x-kubernetes-int-or-string"):
+        return "integer or percentage"
+    if field.get("x-kubernetes-preserve-unknown-fields"):
+        return "any JSON"
+    if field["type"] == "array":
+        return f"list of {kind_of(field['items'])}"
+    if "additionalProperties" in field:
+        return f"map to {kind_of(field['additionalProperties'])}"
+    return str(field.get("format") if str(field.get("format")).startswith("int") else field["type"])
+
+
+def bounds_of(field: Schema) -> str:
+    """The bounds that the schema sets, in words."""
+    words = []
+    if "enum" in field:
+        words.append(", ".join(f"`{value}`" for value in field["enum"]))
+    if "minimum" in field:
+        words.append(f"at least {field['minimum']}")
+    for key, word in (("minItems", "at least {} items"), ("maxItems", "at most {} items")):
+        if key in field:
+            words.append(word.format(field[key]))
+    if "maxLength" in field:
+        words.append(f"at most {field['maxLength']} characters")
+    if "maxProperties" in field:
+        words.append(f"at most {field['maxProperties']} entries")
+    return "; ".join(words)
+
+
+def walk(field: Schema, path: str) -> Iterator[tuple[str, Schema, bool]]:
+    """Every field below this one, with its path and whether it is required."""
+    required = field.get("required", [])
+    for name, child in field.get("properties", {}).items():
+        below = f"{path}.{name}" if path else name
+        yield below, child, name in required
+        if not below.endswith(EMBEDDED):
+            yield from walk(child["items"] if child.get("type") == "array" else child, below + _items(child))
+
+
+def _items(field: Schema) -> str:
+    return "[]" if field.get("type") == "array" else ""
+
+
+def rules_of(field: Schema, path: str) -> Iterator[tuple[str, str]]:
+    """Every rule on this field and below: the field at fault and the text."""
+    for rule in field.get("x-kubernetes-validations", []):
+        yield f"{path}{rule.get('fieldPath', '')}".lstrip("."), rule["message"]
+    for name, child in field.get("properties", {}).items():
+        if name != "spec" or not path:
+            yield from rules_of(child, f"{path}.{name}".lstrip("."))
+    if field.get("type") == "array":
+        yield from rules_of(field["items"], f"{path}[]")
+
+
+def cell(text: str) -> str:
+    """Text that cannot break a table."""
+    return text.replace("|", "\\|")
+
+
+def render() -> str:
+    """The whole page."""
+    root = schema()
+    lines = [
+        INTRODUCTION.read_text().replace("{version}", kubernetes_version()),
+        "### Rules",
+        "",
+        "| Field | Rule |",
+        "|---|---|",
+    ]
+    lines += [f"| `{path}` | {cell(text)} |" for path, text in rules_of(root, "")]
+    for part in ("spec", "status"):
+        lines += ["", f"## {part}", "", root["properties"][part]["description"], ""]
+        lines += ["| Field | Type | Required | Default | Bounds | Meaning |", "|---|---|---|---|---|---|"]
+        for path, field, required in walk(root["properties"][part], part):
+            default = f"`{field['default']}`" if "default" in field else ""
+            needed = "yes" if required else ""
+            meaning = cell(field.get("description", ""))
+            row = (f"`{path}`", kind_of(field), needed, default, bounds_of(field), meaning)
+            lines.append("| " + " | ".join(row) + " |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render())
