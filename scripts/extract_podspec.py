@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Turn a Kubernetes API server's OpenAPI document into the pod template schema that the CRDs embed.
 
-    kubectl get --raw /openapi/v3/api/v1 | python3 scripts/extract_podspec.py > src/isthmus/api/crd/podspec.json
+    P=src/isthmus/api/crd/podspec.json
+    kubectl get --raw /openapi/v3/api/v1 | python3 scripts/extract_podspec.py > $P
 
 The output is a table of structural schemas, `{"definitions": {name: schema}, "kubernetes": version}`,
 reachable from PodSpec, with `{"$ref": name}` between them and without descriptions: about 50 kB, where the
