@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,10 +14,11 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 
-from isthmus.kube import watch_state
+from isthmus.kube import errors, watch_state
 from isthmus.kube.client import WATCH_GRACE_S, Client, PatchKind
 from isthmus.kube.watch import Reflector, Settings
 from isthmus.kube.watch_state import Phase
+from tests.support.controlplane import StartSandbox
 from tests.support.eventually import until
 from tests.support.faultproxy import FaultProxy
 from tests.support.places import CONFIG_MAPS, ConfigMap, config_map, load, own_namespace
@@ -217,3 +219,28 @@ async def test_idle_watch_must_be_renewed_without_lists(admin_kubeconfig: Path) 
         assert play.memory.lists == 1
         assert play.proxy.connections == before  # the pool's connection is used again
         assert play.reflector.age(asyncio.get_running_loop().time()) < settings.watch_s
+
+
+@pytest.mark.covers("R22")
+@pytest.mark.timeout(90)
+async def test_restart_of_the_api_server_must_be_survived(private_controlplane: StartSandbox) -> None:
+    sandbox = await asyncio.to_thread(private_controlplane, crds=())
+    kubeconfig = sandbox.cluster().kubeconfig()
+    loaded = await load(kubeconfig)
+    async with own_namespace(kubeconfig) as (client, namespace), Client(loaded) as watching:
+        memory = Memory()
+        reflector = Reflector(watching, CONFIG_MAPS, sink=memory, namespace=namespace, settings=QUICK)
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(reflector.run())
+            await reflector.synced.wait()
+            restart = group.create_task(asyncio.to_thread(sandbox.restart_apiserver))
+            for number in range(20):  # a create whose answer was lost may have arrived
+                with contextlib.suppress(errors.Unreachable, errors.ServerError):
+                    await client.create(CONFIG_MAPS, namespace, config_map(f"m-{number}"))
+            await restart
+            await client.apply(CONFIG_MAPS, namespace, "last", config_map("last"), field_manager="me")
+            page = await client.list_page(CONFIG_MAPS, namespace)
+            wanted = {item.metadata.name: _identity(item) for item in page.items}
+            await until(lambda: memory.content == wanted, within_s=20, seen=lambda: memory.content)
+            assert "last" in wanted
+            task.cancel()
