@@ -238,8 +238,8 @@ class LeaderElector:
                     log.info("this process leads", **known)
                 case es.Phase.LOST:
                     log.error("the lease is lost", holder=self.leader, **known)
-                case es.Phase.RELEASED:
-                    log.info("the lease is given back or was never ours", **known)
+                case es.Phase.RELEASED if before.phase is es.Phase.RELEASING:
+                    log.info("the lease is given back", **known)
         holder = after.observed.holder if after.observed is not None else ""
         if holder not in ("", self.identity) and (
             before.observed is None or before.observed.holder != holder
