@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from datetime import UTC, datetime
 from typing import Protocol
 
 
@@ -39,21 +38,3 @@ class SystemClock:
     async def sleep(self, seconds: float) -> None:
         """See Clock.sleep."""
         await asyncio.sleep(max(0.0, seconds))
-
-
-def parse_time(text: str) -> float:
-    """Seconds since the epoch of an RFC 3339 time as Kubernetes writes it (metav1.Time or MicroTime).
-
-    Raises ValueError where it is not one.
-    """
-    return datetime.fromisoformat(text).timestamp()
-
-
-def format_time(seconds: float) -> str:
-    """metav1.Time: RFC 3339 in UTC with whole seconds, for example `2026-11-30T22:02:10Z`."""
-    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def format_micro_time(seconds: float) -> str:
-    """metav1.MicroTime: RFC 3339 in UTC with microseconds."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

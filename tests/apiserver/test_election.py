@@ -15,7 +15,8 @@ import pytest
 
 from isthmus.api.coordination import LEASES
 from isthmus.api.meta import Object, Resource
-from isthmus.clock import SystemClock, parse_time
+from isthmus.api.times import parse_time
+from isthmus.clock import SystemClock
 from isthmus.errors import WorldError
 from isthmus.kube import config
 from isthmus.kube.client import Client, PatchKind

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from isthmus.api.coordination import EVENTS, Event
-from isthmus.clock import SystemClock, parse_time
+from isthmus.api.times import parse_time
+from isthmus.clock import SystemClock
 from isthmus.kube import config
 from isthmus.kube.client import Client
 from isthmus.runtime import events

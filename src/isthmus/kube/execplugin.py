@@ -17,7 +17,8 @@ from typing import Any, Final
 import msgspec
 
 from isthmus.api.meta import Raw
-from isthmus.clock import Clock, parse_time
+from isthmus.api.times import parse_time
+from isthmus.clock import Clock
 from isthmus.errors import UserError
 from isthmus.kube.credentials import Pem
 from isthmus.kube.errors import Unreachable

@@ -14,7 +14,7 @@ from typing import Final
 
 from isthmus.api.meta import Key
 from isthmus.api.names import pod_name, role_id, service_name
-from isthmus.clock import format_micro_time
+from isthmus.api.times import format_micro_time
 from isthmus.modelserving.dto import Decision, PlannedAction
 from isthmus.modelserving.plan.model import (
     Act,
@@ -108,13 +108,14 @@ def _planned(plan: Plan) -> list[PlannedAction]:
     if not isinstance(plan.decision, Act):
         return []
     actions = plan.decision.actions
-    shown = [_action(action) for action in actions[:MAX_ACTIONS]]
+    shown = [describe(action) for action in actions[:MAX_ACTIONS]]
     if len(actions) > MAX_ACTIONS:
         shown.append(PlannedAction("more", f"{len(actions) - MAX_ACTIONS} actions", "not listed"))
     return shown
 
 
-def _action(action: Action) -> PlannedAction:
+def describe(action: Action) -> PlannedAction:
+    """One action in words."""
     match action:
         case PersistRevision(revision):
             return PlannedAction("store", f"revision {revision.name}", "it is not stored yet")

@@ -20,7 +20,8 @@ from typing import Any, Protocol
 from isthmus import logs
 from isthmus.api.coordination import LEASES, Lease
 from isthmus.api.meta import Key, Raw, Resource
-from isthmus.clock import Clock, format_micro_time
+from isthmus.api.times import format_micro_time
+from isthmus.clock import Clock
 from isthmus.errors import IsthmusError, WorldError
 from isthmus.kube.client import PatchKind, Written
 from isthmus.kube.errors import AlreadyExists, Conflict, NotFound, WriteRefused

@@ -18,7 +18,8 @@ from typing import Any, Final, Literal, NamedTuple, Protocol
 from isthmus import logs
 from isthmus.api.coordination import EVENTS
 from isthmus.api.meta import Object, Raw, Resource
-from isthmus.clock import Clock, format_micro_time
+from isthmus.api.times import format_micro_time
+from isthmus.clock import Clock
 from isthmus.errors import IsthmusError, WorldError
 from isthmus.kube.client import PatchKind, Written
 from isthmus.kube.errors import AlreadyExists, ApiError, NotFound, WriteRefused

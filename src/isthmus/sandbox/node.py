@@ -19,7 +19,8 @@ import msgspec
 
 from isthmus import logs
 from isthmus.api.meta import Key
-from isthmus.clock import Clock, format_time, parse_time
+from isthmus.api.times import format_time, parse_time
+from isthmus.clock import Clock
 from isthmus.errors import IsthmusError, WorldError
 from isthmus.kube import errors
 from isthmus.kube.client import Client, PatchKind

@@ -25,7 +25,8 @@ import msgspec
 import uvloop
 
 from isthmus import logs
-from isthmus.clock import Clock, SystemClock, format_time
+from isthmus.api.times import format_time
+from isthmus.clock import Clock, SystemClock
 from isthmus.errors import IsthmusError, UserError, WorldError
 from isthmus.kube import config
 from isthmus.kube.client import Client
@@ -208,6 +209,8 @@ class Supervisor:
     # Saying what is going on
 
     def _report(self, step: str) -> None:
+        if step == self._step:
+            return
         self._step = step
         self._write_record()
         _tell({"step": step})

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from isthmus.clock import format_time
+from isthmus.api.times import format_time
 from isthmus.errors import UserError
 from isthmus.kube.credentials import Pem
 from isthmus.kube.errors import Unreachable

@@ -9,7 +9,7 @@ neither starts again when this process does nor needs a timer of its own (MS-431
 from __future__ import annotations
 
 from isthmus.api.pods import ContainerStatus, ServingPod, Terminated
-from isthmus.clock import parse_time
+from isthmus.api.times import parse_time
 from isthmus.modelserving.plan.model import Failure
 
 CLOCK_SLACK_S = 2.0

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from isthmus.api import labels as keys
 from isthmus.api.modelserving import Condition, ModelServing, Status
-from isthmus.clock import format_time
+from isthmus.api.times import format_time
 from isthmus.modelserving.plan.draft import Draft
 from isthmus.modelserving.plan.model import Desired, Group, Instance, State
 
