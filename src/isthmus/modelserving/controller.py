@@ -9,6 +9,7 @@ the store: this module only connects them.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 from isthmus import logs
@@ -18,7 +19,7 @@ from isthmus.api.names import pod_name
 from isthmus.clock import Clock
 from isthmus.errors import IsthmusError
 from isthmus.kube.client import Client
-from isthmus.kube.errors import ApiError, Conflict
+from isthmus.kube.errors import ApiError, Conflict, Invalid
 from isthmus.modelserving.decisions import Decisions
 from isthmus.modelserving.executor import Executor
 from isthmus.modelserving.plan.model import Act, Plan, State
@@ -105,8 +106,8 @@ class ModelServingController:
     async def _refuse(self, key: Key, serving: ModelServing, problem: str) -> Outcome:
         """Report a spec that cannot be acted on, in that object alone; its pods are left as they are."""
         self._warn(key, ObjectRef.to(MODEL_SERVINGS, serving), [("InvalidSpec", problem)])
-        status = refused(serving, "InvalidSpec", problem, self._clock.now())
-        await self._status.write(serving, status)
+        with contextlib.suppress(Invalid):  # some specs make the API server refuse even their status
+            await self._status.write(serving, refused(serving, "InvalidSpec", problem, self._clock.now()))
         return DONE
 
     def _tell(self, key: Key, view: View, planned: Plan, failed: list[IsthmusError]) -> None:
