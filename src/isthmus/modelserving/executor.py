@@ -131,17 +131,20 @@ class Executor:
             case PersistRevision(revision):
                 number = 1 + max((stored.number for stored in desired.stored.values()), default=0)
                 body = objects.controller_revision(desired, revision, number)
-                await self._create(desired, CONTROLLER_REVISIONS, body)
+                encoded = objects.encode_revision(body)
+                await self._create(desired, CONTROLLER_REVISIONS, body, encoded)
             case DropRevision(name, uid, resource_version):
                 await self._delete(desired, CONTROLLER_REVISIONS, name, uid, resource_version)
             case Adopt(kind, name, uid, resource_version):
                 owner = {"metadata": {"ownerReferences": [objects.owner_reference(desired)]}}
                 await self._patch(desired, ADOPTABLE[kind], name, uid, resource_version, owner)
 
-    async def _create(self, desired: Desired, resource: Resource[Any], body: dict[str, Any]) -> None:
+    async def _create(
+        self, desired: Desired, resource: Resource[Any], body: dict[str, Any], encoded: bytes | None = None
+    ) -> None:
         key = (desired.namespace, desired.name)
         try:
-            written = await self._client.create(resource, desired.namespace, body)
+            written = await self._client.create(resource, desired.namespace, encoded or body)
         except AlreadyExists:
             await self._explain_existing(desired, resource, body["metadata"]["name"])
             return

@@ -26,9 +26,9 @@ is there."""
 
 class Draft:
     """The actions of one pass and what they change. `states` are what instances become once the actions are
-    under way; `created` are ordinals of groups begun in this pass, `deleting` names of groups on their way
-    out, `disturbed` names of groups that lose or still miss something, and so are not available whatever
-    their pods say."""
+    under way; `created` are ordinals of groups begun in this pass, `hollow` those of them that need no pod,
+    since every role has 0 replicas (MS-299); `deleting` names of groups on their way out, `disturbed` names
+    of groups that lose or still miss something, and so are not available whatever their pods say."""
 
     def __init__(self) -> None:
         self.actions: list[Action] = []
@@ -36,6 +36,7 @@ class Draft:
         self.problems: list[tuple[str, str]] = []
         self.states: dict[tuple[str, str], State] = {}
         self.created: dict[int, str] = {}
+        self.hollow: set[int] = set()
         self.deleting: set[str] = set()
         self.disturbed: set[str] = set()
         self.may_create = True
@@ -44,7 +45,7 @@ class Draft:
     @property
     def full(self) -> bool:
         """Whether this pass may create no more pods."""
-        return self._pods >= MAX_PODS_PER_PASS
+        return self._pods >= MAX_PODS_PER_PASS or len(self.hollow) >= MAX_PODS_PER_PASS
 
     def because(self, reason: str) -> None:
         """Note why something is done or waited for; a repeated reason is noted once."""

@@ -80,6 +80,9 @@ def _create_missing(
         name = group_name(desired.name, ordinal)
         target = _due(ordinal, desired)
         draft.created[ordinal] = next((each.revision for each in target.values()), desired.revision.name)
+        if not any(each.count for each in target.values()):
+            draft.hollow.add(ordinal)
+            continue
         taken = groups[ordinal].taken if ordinal in groups else {}
         orphans = groups[ordinal].orphans if ordinal in groups else ()
         empty = Group(name, ordinal, "", State.CREATING, {}, {}, taken=taken, orphans=orphans)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from isthmus.api import labels as keys
 from isthmus.api import names
 from isthmus.api.modelserving import MODEL_SERVINGS
@@ -72,6 +74,18 @@ def controller_revision(desired: Desired, revision: Revision, number: int) -> di
         "data": {"data": [role.raw for role in revision.roles.values()]},
         "revision": number,
     }
+
+
+def encode_revision(raw_revision: dict[str, Any]) -> bytes:
+    """A ControllerRevision as the API server itself would write it: keys sorted, HTML's characters escaped.
+
+    Its data may never change, and the API server compares it as bytes after writing it anew, so that in any
+    other form nobody could change its metadata: the garbage collector could not orphan it, for one.
+    """
+    text = msgspec.json.encode(raw_revision, order="sorted")
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character.encode(), b"\\u%04x" % ord(character))
+    return text
 
 
 def pod(

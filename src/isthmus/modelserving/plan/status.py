@@ -35,13 +35,14 @@ def status(groups: Mapping[int, Group], desired: Desired, draft: Draft, now: flo
     behind = len(outdated) + len(draft.created) - len(fresh)
     replicas = len(present) + len(draft.created)
     wanted = desired.spec.replicas
-    complete = replicas == len(available) == updated == wanted
+    serving = len(available) + len(draft.hollow)
+    complete = replicas == serving == updated == wanted
     return Status(
         observed_generation=desired.generation,
         replicas=replicas,
         current_replicas=updated if complete and not desired.group_partition else behind,
         updated_replicas=updated,
-        available_replicas=len(available),
+        available_replicas=serving,
         current_revision=current_revision(present, desired, draft),
         update_revision=new,
         label_selector=label_selector(desired),
@@ -94,7 +95,7 @@ def _conditions(
     draft: Draft,
     now: float,
 ) -> tuple[Condition, ...]:
-    ready = {group.ordinal for group in available}
+    ready = {group.ordinal for group in available} | draft.hollow
     present = [group.ordinal for group in groups.values() if group.exists]
     waiting = sorted({*present, *draft.created} - ready)
     missing = desired.spec.replicas - len(present) - len(draft.created)
