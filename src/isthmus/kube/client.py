@@ -361,7 +361,7 @@ class Client:
                 renewable=self._transport.renewable,
                 jitter=random.random(),
             )
-            if delay is None or False:
+            if delay is None or self._clock.monotonic() + delay >= deadline:
                 raise error
             await self._clock.sleep(delay)
 
