@@ -46,6 +46,7 @@ def etcd_argv(programs: Programs, folder: Folder, *, port: int, peer_port: int) 
     client, peer = f"http://{LOOPBACK}:{port}", f"http://{LOOPBACK}:{peer_port}"
     return [
         *programs.etcd,
+        "--name=sandbox",
         f"--data-dir={folder.etcd}",
         "--unsafe-no-fsync",
         "--socket-reuse-port",
@@ -55,7 +56,7 @@ def etcd_argv(programs: Programs, folder: Folder, *, port: int, peer_port: int) 
         f"--advertise-client-urls={client}",
         f"--listen-peer-urls={peer}",
         f"--initial-advertise-peer-urls={peer}",
-        f"--initial-cluster=default={peer}",
+        f"--initial-cluster=sandbox={peer}",
     ]
 
 

@@ -59,20 +59,34 @@ def call(folder: Path, request: Raw, *, timeout_s: float) -> Raw:
 async def serve(folder: Path, answer: Callable[[Raw], Awaitable[Raw]]) -> None:
     """Answer requests until cancelled."""
 
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, asyncio.LimitOverrunError, ValueError):
+    with contextlib.suppress(FileNotFoundError):
+        (folder / SOCKET).unlink()
+    async with asyncio.TaskGroup() as group:
+
+        def meet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            group.create_task(_talk(reader, writer, answer))
+
+        with _address(folder) as address:
+            server = await asyncio.start_unix_server(meet, address, limit=MAX_LINE_BYTES)
+        try:
+            await server.serve_forever()
+        finally:
+            server.close()
+
+
+async def _talk(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answer: Callable[[Raw], Awaitable[Raw]]
+) -> None:
+    try:
+        with contextlib.suppress(OSError, ValueError):
             line = await reader.readline()
             if line:
                 writer.write(msgspec.json.encode(await _answer_safely(line, answer)) + b"\n")
                 await writer.drain()
+    finally:
         writer.close()
-
-    with contextlib.suppress(FileNotFoundError):
-        (folder / SOCKET).unlink()
-    with _address(folder) as address:
-        server = await asyncio.start_unix_server(talk, address, limit=MAX_LINE_BYTES)
-    async with server:
-        await server.serve_forever()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
 
 
 async def _answer_safely(line: bytes, answer: Callable[[Raw], Awaitable[Raw]]) -> Raw:

@@ -70,10 +70,11 @@ def is_alive(identity: Identity) -> bool:
     if identity.boot != _boot_id() or _start_ticks(identity.pid) != identity.start:
         return False
     try:
-        words = Path(f"/proc/{identity.pid}/cmdline").read_bytes().split(b"\0")
+        line = Path(f"/proc/{identity.pid}/cmdline").read_bytes()
     except OSError:
         return False
-    return identity.program.encode() in words
+    # It is empty for the moment in which the wrapper becomes the program; corpses were told apart above.
+    return not line or identity.program.encode() in line.split(b"\0")
 
 
 def end(identity: Identity, *, grace_s: float) -> bool:
