@@ -171,9 +171,10 @@ class Client:
     ) -> AbstractAsyncContextManager[WatchStream]:
         """A stream of event lines after `resource_version`, which the server ends after `timeout_s`.
 
-        A server that has not ended it `WATCH_GRACE_S` later, or that says nothing for `idle_s`, is taken for
-        unreachable, so no half-open connection outlives that (R18). No retry: watch.py decides what follows.
-        Entering raises ApiError or Unreachable; iterating raises Unreachable or WrongAnswer.
+        A server that has not ended it `WATCH_GRACE_S` later is taken for unreachable, so no half-open
+        connection outlives that; a stream that is silent for `idle_s` ends too (R18). No retry: watch.py
+        decides what follows. Entering raises ApiError or Unreachable; iterating raises Unreachable or
+        WrongAnswer.
         """
         query = _query(
             watch="1",

@@ -151,8 +151,8 @@ class Transport:
     async def watch(
         self, target: str, headers: dict[str, str], *, lifetime_s: float, idle_s: float | None = None
     ) -> AsyncIterator[WatchStream]:
-        """Open a stream that lives at most `lifetime_s` (the server should end it before) and is never silent
-        for longer than `idle_s`.
+        """Open a stream that lives at most `lifetime_s` (the server should end it before), and that ends as
+        if the server had ended it once it is silent for `idle_s`.
 
         Raises ApiError where the server refuses, Unreachable where it cannot be reached; the stream raises
         Unreachable when the connection breaks or the time is over.
@@ -180,6 +180,8 @@ class Transport:
         async def read() -> bytes:
             try:
                 return await response.content.readany()
+            except aiohttp.SocketTimeoutError:
+                return b""  # silent for too long: quiet, or dead; opening the next watch tells which
             except (aiohttp.ClientError, OSError, TimeoutError, RuntimeError) as error:
                 raise self._unreachable(what, error, sent=True) from error
 

@@ -4,8 +4,8 @@ app/operator.py makes one per resource and namespace and runs each as a supervis
 the sink. Decisions are watch_state.py's; this shell only does the I/O that the phase asks for. Lines are
 decoded and handed to the sink in one go per piece that the socket gave, then the loop gets its turn. A sink
 that raises for one object is logged and counted, and the watch goes on (R22). `age` says how long ago the
-server last proved to be there: it sends a bookmark about once a minute, so a watch that is silent for longer
-than `idle_s` is on a path that died without a word (R18), and a quiet cluster costs no request.
+server last proved to be there. A watch that is silent for `idle_s` is opened anew, which costs one request
+where all is merely quiet, and finds a path that died without a word within a minute (R18).
 """
 
 from __future__ import annotations
@@ -63,11 +63,12 @@ class Sink(Protocol[T]):
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """`watch_s`: how long the server keeps one watch open, up to twice that by chance, so that watches do not
-    all end at once. `idle_s`: how long it may be silent; API servers send a bookmark each 60 to 63 s.
-    `page`: objects per page of a list. `state`: pauses and periodic lists."""
+    all end at once. `idle_s`: how long it may be silent; bookmarks come once a minute, later where nothing
+    happens at all, which is too late to tell a quiet watch from a dead path. `page`: objects per page of a
+    list. `state`: pauses and periodic lists."""
 
     watch_s: float = 300.0
-    idle_s: float = 65.0
+    idle_s: float = 55.0
     page: int = PAGE
     state: watch_state.Settings = watch_state.Settings()
 

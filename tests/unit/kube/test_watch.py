@@ -304,10 +304,10 @@ async def test_endless_line_must_end_the_stream(monkeypatch: pytest.MonkeyPatch)
 async def test_full_list_must_come_again_by_itself() -> None:
     """The fake clock moves only by the pauses after each short watch, so it soon passes relist_s."""
     machine = watch_state.Settings(base_s=1, cap_s=1, resume_s=1, relist_s=10, healthy_s=5)
-    stage = Stage(*[play(event("BOOKMARK", "x", "6"))] * 30)
+    stage = Stage(*[play(event("BOOKMARK", "x", "6"))] * 100)
     async with reflecting(stage, settings=Settings(watch_s=20, state=machine)) as (_, _, _):
         await until(lambda: stage.lists >= 3)
-    assert 6 <= len(stage.watched) <= 30
+    assert 6 <= len(stage.watched) <= 100
 
 
 async def test_pages_must_be_fetched_and_survive_an_expired_token() -> None:
@@ -333,3 +333,14 @@ async def test_pages_must_be_fetched_and_survive_an_expired_token() -> None:
         assert memory.replaced == 1
         assert [r.query.get("continue") for r in server.requests[:4]] == [None, "t", None, "t"]
         assert {r.query["limit"] for r in server.requests[:4]} == {"500"}
+
+
+@pytest.mark.covers("R18")
+async def test_silent_watch_must_be_opened_anew_without_an_alarm_or_a_list() -> None:
+    stage, counted = Stage(), WatchMetrics(CollectorRegistry())
+    calm = Settings(idle_s=0.05, state=watch_state.Settings(healthy_s=0))
+    async with reflecting(stage, metrics=counted, settings=calm) as (_, _, _):
+        await until(lambda: len(stage.watched) >= 3)
+    assert set(stage.watched) == {"5"}
+    assert stage.lists == 1
+    assert not list(counted.interruptions.collect()[0].samples)
