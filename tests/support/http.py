@@ -136,8 +136,8 @@ async def listening(
         limits=limits or Limits(drain_s=1.0, linger_s=0.2),
     )
     listener.bind()
-    await listener.serve()
     try:
+        await listener.serve()
         yield listener
     finally:
         await listener.stop()
