@@ -279,7 +279,7 @@ def test_faults_of_one_pod_must_leave_others_alone(kubelet: Kubelet) -> None:
 
 
 async def test_pod_must_cost_two_writes(admin: Client, namespace: str) -> None:
-    """A binding and a status: as little as it takes, so that the node is no part of what a benchmark measures."""
+    """A binding and a status, so that the node is no part of what a benchmark measures."""
     page = await admin.list_page(PODS, namespace)
     body = {
         "apiVersion": "v1",

@@ -45,7 +45,7 @@ def build() -> None:
     """Build the control plane's programs, once per machine, and print where they are."""
     from isthmus.sandbox import build as builder
 
-    with _progress() as progress:
+    with progress_view() as progress:
         programs = builder.ensure(progress)
     click.echo(programs.apiserver[0])
 
@@ -70,7 +70,7 @@ def up(name: str, detach: bool, crds: bool, **options: Any) -> None:
     if any(seconds < 0 for seconds in delays.values()):
         raise UserError("--ready-delay, --ready-jitter and --delete-delay: must not be negative")
     began = time.monotonic()
-    with _progress() as progress, _failing_clearly():
+    with progress_view() as progress, failing_clearly():
         programs = builder.ensure(progress)
         sandbox = Sandbox.start(
             name,
@@ -196,9 +196,26 @@ def fault(target: str, fault: str, name: str, cluster: int, namespace: str) -> N
     from isthmus.sandbox import Sandbox
     from isthmus.sandbox.inject import inject
 
-    with _failing_clearly():
+    with failing_clearly():
         text = inject(Sandbox.attach(name).cluster(cluster), target, fault, namespace=namespace)
     click.echo(f"{target}: {text or 'no fault'}")
+
+
+@command.command()
+@click.option("--keep", is_flag=True, help="Leave it running; `down --name demo` ends it.")
+@click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path),
+    help="Play on the cluster of this file instead, in a namespace of its own, and clean up.",
+)
+def demo(keep: bool, kubeconfig: Path | None) -> None:
+    """Show a ModelServing come up: control plane, operator, groups, roles, pods, the operator's cache."""
+    if keep and kubeconfig is not None:
+        raise UserError("--keep and --kubeconfig: on a cluster of yours the demo always cleans up")
+    from isthmus.cli import demo as story
+
+    with failing_clearly():
+        story.run(keep=keep, kubeconfig=kubeconfig)
 
 
 class _Lines:
@@ -237,7 +254,8 @@ class _Live:
 
 
 @contextmanager
-def _progress() -> Iterator[_Lines | _Live]:
+def progress_view() -> Iterator[_Lines | _Live]:
+    """Where progress is shown: a line that changes on a terminal, lines elsewhere; on stderr."""
     if not sys.stderr.isatty():
         yield _Lines()
         return
@@ -248,7 +266,7 @@ def _progress() -> Iterator[_Lines | _Live]:
 
 
 @contextmanager
-def _failing_clearly() -> Iterator[None]:
+def failing_clearly() -> Iterator[None]:
     """A sandbox or cluster that fails is told to a person, as the user's own errors are."""
     try:
         yield

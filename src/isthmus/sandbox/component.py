@@ -67,7 +67,7 @@ class Component:
 
     @property
     def record(self) -> ComponentRecord:
-        """What it is doing: running, paused, stopped or restarting."""
+        """What it is doing: running, paused, stopped, restarting or failed."""
         return ComponentRecord(self._identity, str(self._log_path), self._state, self._restarts)
 
     async def keep(self) -> None:
@@ -139,6 +139,8 @@ class Component:
         now = self._clock.monotonic()
         self._deaths.append(now)
         if len(self._deaths) == MAX_DEATHS and now - self._deaths[0] < WINDOW_S:
+            self._wanted.clear()
+            self._set_state("failed")
             raise ComponentFailed(
                 f"{self.name} died {MAX_DEATHS} times within {WINDOW_S:.0f} s; its log ends:\n{self.tail()}"
             )

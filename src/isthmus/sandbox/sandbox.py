@@ -255,6 +255,11 @@ class Sandbox:
         """
         self.call("component", name=component, action=action, grace_s=grace_s)
 
+    def run(self, name: str, argv: Sequence[str]) -> None:
+        """Start a process of the caller's that lives and ends with the sandbox, and is started again if it
+        dies. It has a log and a row in the status under `name`, and can be steered."""
+        self.call("run", name=name, argv=list(argv))
+
     def restart_apiserver(self, index: int = 0, *, grace_s: float = 0.0) -> None:
         """Kill one (or end it within `grace_s`), start it again at its address, wait until it is ready."""
         self.steer(f"apiserver-{index}", "restart", grace_s=grace_s)

@@ -30,9 +30,9 @@ from isthmus.clock import Clock, SystemClock
 from isthmus.errors import IsthmusError, UserError, WorldError
 from isthmus.kube import config
 from isthmus.kube.client import Client
-from isthmus.sandbox import bootstrap, cluster, control, pki, podstatus, ports, processes
+from isthmus.sandbox import bootstrap, cluster, control, pki, places, podstatus, ports, processes
 from isthmus.sandbox.addresses import Addresses
-from isthmus.sandbox.component import Component
+from isthmus.sandbox.component import Component, ComponentFailed
 from isthmus.sandbox.node import SimulatedNode
 from isthmus.sandbox.settings import ADMIN, NODE, USERS, Folder, NodeSettings, Record, Spec, node_names
 
@@ -56,6 +56,7 @@ class Supervisor:
         self._folder = folder
         self._spec = spec
         self._clock = clock
+        self._group = asyncio.TaskGroup()
         self._stop = asyncio.Event()
         self._phase = "starting"
         self._step = ""
@@ -80,11 +81,11 @@ class Supervisor:
         try:
             async with contextlib.AsyncExitStack() as stack:
                 try:
-                    async with asyncio.TaskGroup() as group:
-                        group.create_task(self._end_when_asked())
+                    async with self._group:
+                        self._group.create_task(self._end_when_asked())
                         try:
                             async with asyncio.timeout(START_TIMEOUT_S):
-                                await self._bring_up(group, stack)
+                                await self._bring_up(stack)
                         except TimeoutError:
                             raise WorldError(self._explain_delay()) from None
                         self._phase = "ready"
@@ -97,21 +98,21 @@ class Supervisor:
 
     # Coming up
 
-    async def _bring_up(self, group: asyncio.TaskGroup, stack: contextlib.AsyncExitStack) -> None:
+    async def _bring_up(self, stack: contextlib.AsyncExitStack) -> None:
         spec, folder = self._spec, self._folder
         etcd_port, peer_port, *api_ports = (self._reserve() for _ in range(2 + spec.clusters))
         self._etcd = f"http://{ports.LOOPBACK}:{etcd_port}"
         self._servers = tuple(cluster.server_url(port) for port in api_ports)
         etcd = cluster.etcd_argv(spec.programs, folder, port=etcd_port, peer_port=peer_port)
-        self._start(group, "etcd", etcd)
+        self._start("etcd", etcd)
         self._report("making keys")
         self._write_credentials()
         for index, port in enumerate(api_ports):
             argv = cluster.apiserver_argv(
                 spec.programs, folder, cluster=index, port=port, etcd_port=etcd_port, audit=spec.audit
             )
-            self._start(group, f"apiserver-{index}", argv)
-        group.create_task(control.serve(folder.path, self._answer))
+            self._start(f"apiserver-{index}", argv)
+        self._group.create_task(control.serve(folder.path, self._answer))
         self._report("waiting for kube-apiserver")
         addresses = Addresses()
         for index in range(spec.clusters):
@@ -126,9 +127,9 @@ class Supervisor:
                     clock=self._clock,
                 )
             )
-        await asyncio.gather(*(self._bring_up_cluster(group, index) for index in range(spec.clusters)))
+        await asyncio.gather(*(self._bring_up_cluster(index) for index in range(spec.clusters)))
 
-    async def _bring_up_cluster(self, group: asyncio.TaskGroup, index: int) -> None:
+    async def _bring_up_cluster(self, index: int) -> None:
         spec, client = self._spec, self._clients[index]
         await self._wait_ready(index)
         self._report("installing CRDs" if spec.crds else "making nodes")
@@ -136,9 +137,9 @@ class Supervisor:
         nodes = [podstatus.node(name, now) for name in node_names(spec.nodes)]
         await bootstrap.prepare(client, self._clock, nodes=nodes, crds=spec.crds)
         manager = cluster.controller_manager_argv(spec.programs, self._folder, cluster=index)
-        self._start(group, f"controller-manager-{index}", manager)
+        self._start(f"controller-manager-{index}", manager)
         self._report("waiting for kube-controller-manager")
-        group.create_task(self._nodes[index].run())
+        self._group.create_task(self._nodes[index].run())
         await bootstrap.wait_usable(client, self._clock)
         await self._nodes[index].wait_synced()
 
@@ -158,7 +159,27 @@ class Supervisor:
                 )
                 folder.write_private(folder.kubeconfig(index, user), text)
 
-    def _start(self, group: asyncio.TaskGroup, name: str, argv: list[str]) -> None:
+    def _start(self, name: str, argv: list[str]) -> None:
+        """Start a server without which there is no sandbox."""
+        self._group.create_task(self._make_component(name, argv).keep())
+
+    def _run_guest(self, name: str, argv: list[str]) -> None:
+        """Start something that lives in the sandbox, such as the demo's operator; it may fail by itself."""
+        if name in self._components:
+            raise UserError(f"there is a component {name!r} already")
+        if places.NAME.fullmatch(name) is None:
+            raise UserError(f"{name!r} cannot be a component's name")
+
+        async def keep(guest: Component) -> None:
+            try:
+                await guest.keep()
+            except ComponentFailed as error:
+                log.error("gave up on a guest", component=name, error=str(error))
+
+        self._group.create_task(keep(self._make_component(name, argv)))
+        self._write_record()
+
+    def _make_component(self, name: str, argv: list[str]) -> Component:
         component = Component(
             name,
             argv,
@@ -170,7 +191,7 @@ class Supervisor:
         )
         self._components[name] = component
         component.start()
-        group.create_task(component.keep())
+        return component
 
     def _reserve(self) -> int:
         held = ports.reserve()
@@ -245,6 +266,8 @@ class Supervisor:
                 settings = msgspec.convert(request["settings"], NodeSettings)
                 for node in self._nodes:
                     node.settings = settings
+            case "run":
+                self._run_guest(request["name"], request["argv"])
             case "shutdown":
                 self._stop.set()
             case other:
