@@ -122,8 +122,10 @@ class DebugClient:
         connection = http.client.HTTPConnection(host, self._port, timeout=TIMEOUT_S)
         try:
             connection.request("GET", target, headers={"Accept": "application/json", "Connection": "close"})
-            response = connection.getresponse()
-            body = response.read(MAX_BYTES + 1)
+            with connection.getresponse() as response:
+                body = response.read(MAX_BYTES + 1)
+                if response.length and len(body) <= MAX_BYTES:  # read(n) does not mind an end too soon
+                    raise http.client.IncompleteRead(body, response.length)
         except ConnectionRefusedError:
             raise
         except TimeoutError:
