@@ -139,7 +139,9 @@ async def test_new_authority_must_be_trusted_without_a_restart(tmp_path: Path) -
                     await client.create(THINGS, "n", {})
                 assert not caught.value.sent
                 swap(tmp_path, "ca.crt", new.pem, "1")
+                clock.slept.clear()
                 await client.create(THINGS, "n", {})
+                assert clock.slept == []  # read again since a certificate was refused, not by schedule
 
 
 @pytest.mark.parametrize(

@@ -300,6 +300,20 @@ async def test_endless_line_must_end_the_stream(monkeypatch: pytest.MonkeyPatch)
         await quiet(memory, a="1", b="6")
 
 
+async def test_short_watch_that_ends_on_time_must_be_healthy() -> None:
+    clock = InstantClock()
+
+    async def on_time(request: Request, wire: Wire) -> None:
+        await wire.start_chunked()
+        await clock.advance(QUICK.watch_s - 0.5)
+        await wire.end_chunked()
+
+    stage = Stage(*[on_time] * 3)
+    async with reflecting(stage, clock=clock) as (_, _, _):
+        await stage.finished.wait()
+    assert clock.slept == []
+
+
 @pytest.mark.covers("R19")
 async def test_full_list_must_come_again_by_itself() -> None:
     """The fake clock moves only by the pauses after each short watch, so it soon passes relist_s."""
