@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from isthmus.api.names import group_name, ordinal
 from isthmus.clock import Clock
 from isthmus.modelserving.dto import RoleInstanceDTO, ServingGroupDTO, encode_pieces
 from isthmus.modelserving.plan.model import NOTHING_REMEMBERED, Group
@@ -51,9 +52,11 @@ class Snapshot:
         return encode_pieces(("/".join(part.key), self._groups(part)) for part in chosen)
 
     def _groups(self, part: Part) -> Iterable[ServingGroupDTO]:
+        wanted = part.desired()
         groups = (
-            observe(name, facts, part.desired, part.memory.get(name, NOTHING_REMEMBERED), self._now)
+            observe(name, facts, wanted, part.memory.get(name, NOTHING_REMEMBERED), self._now)
             for name, facts in part.facts.items()
+            if name == group_name(part.key[1], ordinal(name))
         )
         return (_group(group) for group in groups if group.exists)
 

@@ -19,7 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from isthmus.api.meta import Key, Object
-from isthmus.api.modelserving import ModelServing, Unreadable
+from isthmus.api.modelserving import MODEL_SERVINGS, ModelServing, Unreadable
 from isthmus.api.names import group_name
 from isthmus.api.pods import ControllerRevision, ServingPod, ServingService
 from isthmus.api.validation import problems
@@ -64,12 +64,24 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class Part(msgspec.Struct, frozen=True):
-    """One ModelServing in a snapshot: what its groups are computed from."""
+    """One ModelServing in a snapshot: what its groups are computed from. `known` is what it asks for, if that
+    has been resolved already; call `desired()`, not on the event loop, since resolving takes a
+    millisecond."""
 
-    key: Key
-    desired: Desired
+    serving: ModelServing
+    revisions: dict[str, ControllerRevision]
     facts: dict[str, Facts]
     memory: dict[str, Memory]
+    known: Desired | None
+
+    @property
+    def key(self) -> Key:
+        """(namespace, name)."""
+        return self.serving.key
+
+    def desired(self) -> Desired:
+        """What it asks for."""
+        return self.known or _resolve(self.serving, self.revisions)
 
 
 class _Entry:
@@ -99,6 +111,10 @@ class _Entry:
         self.problems: tuple[str, ...] = ()
         self.base: Desired | None = None
         self.desired: Desired | None = None
+
+    def is_resolved(self, serving: ModelServing) -> bool:
+        """Whether `base` is what this spec and these revisions ask for."""
+        return self.base is not None and self.version == _version(serving) and self.resolved is self.revisions
 
 
 class Store:
@@ -145,7 +161,7 @@ class Store:
                 key[1], group.ordinal
             ):  # labels that name no group of ours stand for nothing
                 groups[group.ordinal] = group
-        revisions = _sort_revisions(entry, wanted.uid)
+        revisions = _sort_revisions(entry.revisions, key[1], wanted.uid)
         return View(serving, wanted, MappingProxyType(groups), revisions, entry.problems)
 
     def snapshot(self) -> list[Part]:
@@ -155,10 +171,12 @@ class Store:
         for serving in self._caches.servings.values():
             if isinstance(serving.spec, Unreadable):
                 continue
-            entry = self._entries.setdefault(serving.key, _Entry())
-            self._desired(entry, serving)
-            assert entry.base is not None
-            parts.append(Part(serving.key, entry.base, dict(entry.facts), dict(entry.memory)))
+            entry = self._entries.get(serving.key)
+            if entry is None:
+                parts.append(Part(serving, {}, {}, {}, None))
+                continue
+            known = entry.base if entry.is_resolved(serving) else None
+            parts.append(Part(serving, entry.revisions, dict(entry.facts), dict(entry.memory), known))
         return parts
 
     # Remembering (only while leading)
@@ -167,15 +185,23 @@ class Store:
         """Start or stop to tell vanished pods from those that were deleted here. A replica that does not lead
         sees the leader's deletions and cannot tell, so it must not remember any."""
         self._remembering = on
-        if not on:
-            for entry in self._entries.values():
+        for entry in self._entries.values():
+            if not on:
                 entry.memory.clear()
+                continue
+            for facts in entry.facts.values():
+                for pod in facts.pods.values():
+                    _note_calm(entry, pod)
 
     def intend(self, key: Key, pod: ServingPod, *, with_group: bool) -> None:
         """The deletion of this pod is about to be asked for; with its whole group, or with its instance."""
-        entry, uid = self._entries[key], pod.metadata.uid
-        memory = entry.memory.get(pod.metadata.labels.group_name, NOTHING_REMEMBERED)
-        entry.memory[pod.metadata.labels.group_name] = replace(
+        entry, uid, group = self._entries.get(key), pod.metadata.uid, pod.metadata.labels.group_name
+        facts = entry.facts.get(group) if entry is not None else None
+        known = facts.pods.get(pod.metadata.name) if facts is not None else None
+        if entry is None or known is None or known.metadata.uid != uid:
+            return  # it is gone already, and nobody would forget it again
+        memory = entry.memory.get(group, NOTHING_REMEMBERED)
+        entry.memory[group] = replace(
             memory,
             intended=memory.intended | {uid},
             condemned=memory.condemned | {uid} if with_group else memory.condemned,
@@ -189,18 +215,15 @@ class Store:
 
     def settle(self, key: Key, groups: Mapping[int, Group]) -> None:
         """These groups were planned: losses that did not make one of them or its instances go need no
-        remembering."""
+        remembering; failures do, for their grace. What happened since then stays untouched."""
         entry = self._entries.get(key)
-        if entry is None:
+        if entry is None or not self._remembering:
             return
         for group in groups.values():
-            memory = entry.memory.get(group.name)
-            if memory is None or not (memory.lost or memory.bereaved):
-                continue
-            broken = {instance.id for instance in group.each() if instance.broken}
-            lost = {role_id: uids for role_id, uids in memory.lost.items() if role_id in broken}
-            kept = replace(memory, lost=lost, bereaved=memory.bereaved if group.broken else {})
-            _remember(entry, group.name, kept)
+            known = entry.groups.get(group.name)
+            if known is not None and known[3] is group:
+                memory = entry.memory.get(group.name, NOTHING_REMEMBERED)
+                _remember(entry, group.name, _settled(memory, known[1], group))
 
     # Being fed
 
@@ -225,6 +248,8 @@ class Store:
             facts = entry.facts.get(group)
             pods = {**facts.pods, new.metadata.name: new} if facts is not None else {new.metadata.name: new}
             entry.facts[group] = Facts(pods, facts.services if facts is not None else {})
+            if self._remembering:
+                _note_calm(entry, new)
         self._enqueue(key)
 
     def _remove_pod(self, pod: ServingPod) -> None:
@@ -280,14 +305,13 @@ class Store:
 
     def _desired(self, entry: _Entry, serving: ModelServing) -> Desired:
         """Resolved once per spec and set of revisions; the status, which changes most, is put in cheaply."""
-        version = (serving.metadata.uid, serving.metadata.generation)
-        if entry.base is None or entry.version != version or entry.resolved is not entry.revisions:
-            owned = [r for r in entry.revisions.values() if _owner_uid(r) == serving.metadata.uid]
-            entry.base = entry.desired = desired(serving, owned)
-            entry.version, entry.resolved = version, entry.revisions
+        if not entry.is_resolved(serving):
+            entry.base = entry.desired = _resolve(serving, entry.revisions)
+            entry.version, entry.resolved = _version(serving), entry.revisions
             found = problems(serving.metadata.name, entry.base.spec)
             entry.blocking = "; ".join(str(each) for each in found if each.blocking)
             entry.problems = tuple(str(each) for each in found)
+        assert entry.base is not None
         assert entry.desired is not None
         if entry.desired.status is not serving.status:
             entry.desired = replace(entry.base, status=serving.status)
@@ -305,6 +329,16 @@ class Store:
     def _drop_if_empty(self, key: Key, entry: _Entry) -> None:
         if not entry.facts and not entry.revisions and self._caches.servings.get(key) is None:
             self._entries.pop(key, None)
+
+
+def _version(serving: ModelServing) -> tuple[str, int]:
+    return serving.metadata.uid, serving.metadata.generation
+
+
+def _resolve(serving: ModelServing, held: dict[str, ControllerRevision]) -> Desired:
+    revisions = _sort_revisions(held, serving.key[1], serving.metadata.uid)
+    taken = held.keys() - {each.metadata.name for each in revisions.orphans}
+    return desired(serving, revisions.owned, taken - revisions.taken.keys())
 
 
 def _observed(entry: _Entry, name: str, facts: Facts, base: Desired, now: float) -> Group:
@@ -339,6 +373,33 @@ def _note_loss(entry: _Entry, pod: ServingPod, left: Mapping[str, ServingPod]) -
     )
 
 
+def _note_calm(entry: _Entry, pod: ServingPod) -> None:
+    """A pod is ready: what restarts it has had are no reason to act any more (MS-418)."""
+    uid, restarts, group = pod.metadata.uid, pod.restarts, pod.metadata.labels.group_name
+    if not restarts or not pod.ready:
+        return
+    memory = entry.memory.get(group, NOTHING_REMEMBERED)
+    if memory.calm.get(uid) != restarts:
+        entry.memory[group] = replace(memory, calm={**memory.calm, uid: restarts})
+
+
+def _settled(memory: Memory, planned: Memory, group: Group) -> Memory:
+    """What is left to remember of `memory` after a plan was made on `planned`, an earlier state of it."""
+    broken = {instance.id for instance in group.each() if instance.broken}
+    lost = {
+        role_id: left
+        for role_id, uids in memory.lost.items()
+        if (left := uids if role_id in broken else uids - planned.lost.get(role_id, frozenset()))
+    }
+    bereaved = {
+        role: left
+        for role, uids in memory.bereaved.items()
+        if (left := uids if group.broken else uids - planned.bereaved.get(role, frozenset()))
+    }
+    failing = {each.uid: each.at for each in group.failures if each.at is not None}
+    return replace(memory, lost=lost, bereaved=bereaved, failing=failing)
+
+
 def _forget_uid(entry: _Entry, group: str, uid: str) -> None:
     memory = entry.memory.get(group)
     if memory is None:
@@ -348,6 +409,8 @@ def _forget_uid(entry: _Entry, group: str, uid: str) -> None:
         condemned=memory.condemned - {uid},
         lost={role_id: uids - {uid} for role_id, uids in memory.lost.items() if uids - {uid}},
         bereaved={role: uids - {uid} for role, uids in memory.bereaved.items() if uids - {uid}},
+        failing={each: at for each, at in memory.failing.items() if each != uid},
+        calm={each: restarts for each, restarts in memory.calm.items() if each != uid},
     )
     _remember(entry, group, kept)
 
@@ -355,20 +418,23 @@ def _forget_uid(entry: _Entry, group: str, uid: str) -> None:
 def _remember(entry: _Entry, group: str, memory: Memory) -> None:
     if memory == NOTHING_REMEMBERED:
         entry.memory.pop(group, None)
-    else:
+    elif memory != entry.memory.get(group):
         entry.memory[group] = memory
 
 
-def _sort_revisions(entry: _Entry, uid: str) -> Revisions:
+def _sort_revisions(held: dict[str, ControllerRevision], serving: str, uid: str) -> Revisions:
+    """Whose revisions these are; others' are left out, since their names can be passed over."""
     owned, orphans, taken = [], [], {}
-    for name, revision in entry.revisions.items():
+    for name, revision in sorted(held.items()):
         owner = revision.metadata.controller()
-        if owner is not None and owner.uid == uid:
-            owned.append(revision)
-        elif owner is not None:
-            taken[name] = f"belongs to {owner.kind} {owner.name} ({owner.uid})"
-        elif not revision.metadata.terminating:
+        if revision.metadata.terminating:
+            taken[name] = "is still terminating"
+        elif owner is None:
             orphans.append(revision)
+        elif owner.uid == uid:
+            owned.append(revision)
+        elif (owner.kind, owner.name) == (MODEL_SERVINGS.kind, serving):
+            taken[name] = "was made for a former ModelServing of this name, and is being collected"
     return Revisions(tuple(owned), tuple(orphans), taken)
 
 

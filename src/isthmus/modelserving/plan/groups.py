@@ -16,11 +16,13 @@ from isthmus.modelserving.plan.draft import Draft
 from isthmus.modelserving.plan.model import Desired, Group, RoleTarget, State
 from isthmus.modelserving.plan.observe import targets
 from isthmus.modelserving.plan.roles import kept_revision, plan_roles
+from isthmus.modelserving.plan.status import current_revision
 
 
 def plan_groups(groups: Mapping[int, Group], desired: Desired, draft: Draft) -> None:
     """Add to `draft` what brings the groups, by ordinal, to what is desired."""
     present = {ordinal: group for ordinal, group in groups.items() if group.exists}
+    kept = _kept_name(present, desired, draft)
     for group in present.values():
         if group.state is State.DELETING:
             draft.delete_group(group, group.broken or "is being deleted")
@@ -29,8 +31,11 @@ def plan_groups(groups: Mapping[int, Group], desired: Desired, draft: Draft) -> 
         _replace_outdated(present, desired, draft)
     for group in sorted(present.values(), key=lambda each: each.ordinal):
         if group.name not in draft.deleting:
-            plan_roles(group, targets(group.ordinal, group.revision, desired), desired, draft)
-    _create_missing(groups, present, desired, draft)
+            target = targets(group.ordinal, group.revision, desired)
+            if not group.revision:  # only Services are left of it
+                target = _due(group.ordinal, kept, desired)
+            plan_roles(group, target, desired, draft)
+    _create_missing(groups, present, kept, desired, draft)
 
 
 def _remove_surplus(present: Mapping[int, Group], desired: Desired, draft: Draft) -> None:
@@ -51,6 +56,7 @@ def _replace_outdated(present: Mapping[int, Group], desired: Desired, draft: Dra
         rollout.Member(
             ordinal=group.ordinal,
             available=_running(group, draft),
+            serving=group.serving,
             outdated=group.revision not in ("", desired.revision.name),
             protected=group.ordinal < desired.group_partition,
         )
@@ -70,35 +76,55 @@ def _replace_outdated(present: Mapping[int, Group], desired: Desired, draft: Dra
 
 
 def _create_missing(
-    groups: Mapping[int, Group], present: Mapping[int, Group], desired: Desired, draft: Draft
+    groups: Mapping[int, Group], present: Mapping[int, Group], kept: str, desired: Desired, draft: Draft
 ) -> None:
     """Make the groups that are missing, at the lowest free ordinals, each at the revision that is due there
-    (MS-53)."""
-    for ordinal in scaling.missing_ordinals(present.keys(), desired.spec.replicas):
-        if draft.full or not draft.may_create:
-            return
-        name = group_name(desired.name, ordinal)
-        target = _due(ordinal, desired)
-        draft.created[ordinal] = next((each.revision for each in target.values()), desired.revision.name)
-        if not any(each.count for each in target.values()):
-            draft.hollow.add(ordinal)
+    (MS-53). Groups without any pod are only counted: they are there as soon as they are wanted (MS-299)."""
+    wanted = desired.spec.replicas
+    border = min(desired.group_partition, wanted)
+    limit = wanted - len(present)
+    for start, below in ((0, border), (border, wanted)):
+        free = min(limit, below - start - sum(start <= ordinal < below for ordinal in present))
+        if free <= 0:
             continue
-        taken = groups[ordinal].taken if ordinal in groups else {}
-        orphans = groups[ordinal].orphans if ordinal in groups else ()
-        empty = Group(name, ordinal, "", State.CREATING, {}, {}, taken=taken, orphans=orphans)
-        plan_roles(empty, target, desired, draft)
+        limit -= free
+        target = _due(start, kept, desired)
+        revision = next((each.revision for each in target.values()), desired.revision.name)
+        if not any(each.count for each in target.values()):
+            draft.hollow[revision] = draft.hollow.get(revision, 0) + free
+            continue
+        for ordinal in scaling.free_ordinals(present.keys(), below, free, start=start):
+            if draft.full or not draft.may_create:
+                return
+            if _begin(groups.get(ordinal), ordinal, target, desired, draft):
+                draft.created[ordinal] = revision
 
 
-def _due(ordinal: int, desired: Desired) -> dict[str, RoleTarget]:
-    """What a new group is made from: below the partition what the groups there are to keep, else the present
-    (MS-53)."""
-    kept = desired.status.current_revision
-    if ordinal >= desired.group_partition or not kept:
-        return targets(ordinal, "", desired)
+def _begin(
+    known: Group | None, ordinal: int, target: dict[str, RoleTarget], desired: Desired, draft: Draft
+) -> bool:
+    """Begin a group of which nothing is there but, it may be, others' names; whether any pod of it is
+    made."""
+    before = draft.pods
+    name = group_name(desired.name, ordinal)
+    taken = known.taken if known is not None else {}
+    plan_roles(Group(name, ordinal, "", State.CREATING, {}, {}, taken=taken), target, desired, draft)
+    return draft.pods > before
+
+
+def _kept_name(present: Mapping[int, Group], desired: Desired, draft: Draft) -> str:
+    """The revision that ordinals below the partition keep, whether its templates are still known or not."""
+    kept = desired.status.current_revision or current_revision(present.values(), desired, draft)
     if kept not in desired.stored and kept != desired.revision.name:
         other = kept_revision(desired)
-        kept = other.name if other is not None else kept
-    return targets(ordinal, kept, desired)
+        return other.name if other is not None else kept
+    return kept
+
+
+def _due(ordinal: int, kept: str, desired: Desired) -> dict[str, RoleTarget]:
+    """What a new group is made from: below the partition what the groups there are to keep, else the present
+    (MS-53)."""
+    return targets(ordinal, kept if ordinal < desired.group_partition else "", desired)
 
 
 def _running(group: Group, draft: Draft) -> bool:

@@ -33,6 +33,8 @@ class RoleTemplate(msgspec.Struct, frozen=True):
     meaning: bytes
     max_unavailable: int | str | None = None
     partition: int | str | None = None
+    foreign: bool = False
+    """Whether its revision was named by another controller, which writes the same templates differently."""
 
     @property
     def size(self) -> int:
@@ -96,25 +98,36 @@ class State(StrEnum):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """Evidence that a pod cannot serve and will not by itself: when (seconds since the epoch) and why, for
-    people."""
+    """Evidence that a pod cannot serve and will not by itself: when (seconds since the epoch, None where the
+    kubelet does not say) and why, for people. `container` is "" where it is about the whole pod."""
 
     pod: str
-    at: float
+    uid: str
+    at: float | None
     reason: str
     message: str = ""
+    container: str = ""
+
+
+class Obstacle(msgspec.Struct, frozen=True):
+    """Why a name cannot be used now; `lasting` where only a person can mend it."""
+
+    why: str
+    lasting: bool = False
 
 
 class Instance(msgspec.Struct, frozen=True):
     """One replica of a role, as its pods tell it. `live` are owned pods that are not terminating, by index;
     `dying` those that are. `revision` and `hash` are what its pods' labels say; `hash` is "" where unknown
-    (MS-46). `broken` says why what is left of it must go although nobody asked for that, or is ""."""
+    (MS-46). `template` is the one it was made from, or None where that is lost. `broken` says why what is
+    left of it must go although nobody asked for that, or is ""."""
 
     role: str
     ordinal: int
     id: str
     revision: str
     hash: str
+    template: RoleTemplate | None
     state: State
     live: dict[int, ServingPod]
     dying: tuple[ServingPod, ...] = ()
@@ -124,8 +137,8 @@ class Instance(msgspec.Struct, frozen=True):
 
 class Group(msgspec.Struct, frozen=True):
     """One ServingGroup. `revision` is the oldest among its instances unless all match the present templates
-    (MS-408); it is "" while there are none. `broken` as in Instance. `instances` are by role, then
-    ordinal."""
+    (MS-408); it is "" while there are none. `serving`: it has a running instance of each role, so that it is
+    of use although it may not be complete. `broken` as in Instance. `instances` are by role, then ordinal."""
 
     name: str
     ordinal: int
@@ -133,10 +146,12 @@ class Group(msgspec.Struct, frozen=True):
     state: State
     instances: dict[str, dict[int, Instance]]
     services: dict[str, ServingService]
+    serving: bool = False
     broken: str = ""
     cost: int = 0
-    taken: dict[str, str] = {}
-    """Pod and Service names that cannot be used now, and why: still terminating, or someone else's."""
+    taken: dict[str, Obstacle] = {}
+    """Pod and Service names (`<name>/service`) that cannot be used now: still terminating, or someone
+    else's."""
     orphans: tuple[ServingPod | ServingService, ...] = ()
     """Objects with our labels and the right name that no controller owns (MS-416)."""
     failures: tuple[Failure, ...] = ()
@@ -170,13 +185,16 @@ class Memory(msgspec.Struct, frozen=True):
     `condemned`: those of them that were deleted with their whole group. `lost`: instance ID -> UIDs of the
     instance's pods that were left when one of them vanished without notice (a forced deletion); `bereaved`:
     role -> the same for the whole group. Only those UIDs are ever acted on, so a replacement is safe (R16,
-    MS-414).
+    MS-414). `failing`: UID -> when a failing pod was first seen so, from which its grace period runs.
+    `calm`: UID -> its restarts when it was last ready, so that old restarts are no new failure (MS-418).
     """
 
     intended: frozenset[str] = frozenset()
     condemned: frozenset[str] = frozenset()
     lost: dict[str, frozenset[str]] = {}
     bereaved: dict[str, frozenset[str]] = {}
+    failing: dict[str, float] = {}
+    calm: dict[str, int] = {}
 
 
 NOTHING_REMEMBERED = Memory()
@@ -309,6 +327,7 @@ __all__ = [
     "Group",
     "Instance",
     "Memory",
+    "Obstacle",
     "PersistRevision",
     "Plan",
     "RepairService",

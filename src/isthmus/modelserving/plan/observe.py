@@ -10,14 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from isthmus.api.names import ordinal
+from msgspec.structs import replace
+
+from isthmus.api.meta import Object
+from isthmus.api.modelserving import MODEL_SERVINGS
+from isthmus.api.names import ordinal, pod_name, role_id
 from isthmus.api.pods import ServingPod, ServingService
+from isthmus.modelserving.plan.desired import same_template
 from isthmus.modelserving.plan.model import (
     Desired,
     Facts,
+    Failure,
     Group,
     Instance,
     Memory,
+    Obstacle,
     RoleTarget,
     RoleTemplate,
     State,
@@ -28,28 +35,20 @@ from isthmus.modelserving.plan.recovery import failure
 def observe(name: str, facts: Facts, desired: Desired, memory: Memory, now: float) -> Group:
     """The ServingGroup `name` as its objects tell it; `now` in seconds since the epoch decides only about
     grace periods."""
-    members, taken, orphans = _sort_out(name, facts, desired)
-    services: dict[str, ServingService] = {}
-    for service in facts.services.values():
-        _place_service(service, desired, services, taken, orphans)
-    failing = {
-        pod.metadata.uid: found
-        for pods in members.values()
-        for pod in pods
-        if (found := failure(pod)) is not None
-    }
-    policy = desired.spec.recovery_policy
+    members, services, taken, orphans = _sort_out(name, facts, desired)
+    failing = _failures(members.values(), memory, now)
+    leave_alone = desired.spec.recovery_policy == "None"
     grace = max(0, desired.spec.template.restart_grace_period_seconds)
-    expired = {uid for uid, found in failing.items() if policy != "None" and now >= found.at + grace}
+    ends = {} if leave_alone else {each.uid: (each.at or 0.0) + grace for each in failing}
+    expired = {uid for uid, end in ends.items() if now >= end}
     instances: dict[str, dict[int, Instance]] = {}
-    for (role, role_id), pods in members.items():
-        instance = _instance(role, role_id, pods, desired, memory, expired)
+    for (role, id_), pods in members.items():
+        instance = _instance(role, id_, pods, desired, memory, expired)
         instances.setdefault(role, {})[instance.ordinal] = instance
     number = ordinal(name)
     revision = _group_revision(instances, desired)
     target = targets(number, revision, desired)
     broken = _group_broken(instances, target, desired, memory, expired)
-    waits = [found.at + grace for uid, found in failing.items() if uid not in expired and policy != "None"]
     return Group(
         name=name,
         ordinal=number,
@@ -57,12 +56,13 @@ def observe(name: str, facts: Facts, desired: Desired, memory: Memory, now: floa
         state=_group_state(instances, target, broken),
         instances=instances,
         services=services,
+        serving=not broken and _serving(instances, target),
         broken=broken,
         cost=sum(instance.cost for by_ordinal in instances.values() for instance in by_ordinal.values()),
         taken=taken,
         orphans=tuple(orphans),
-        failures=tuple(sorted(failing.values(), key=lambda each: each.pod)),
-        recheck_at=min(waits, default=None),
+        failures=failing,
+        recheck_at=min((end for uid, end in ends.items() if uid not in expired), default=None),
     )
 
 
@@ -74,11 +74,10 @@ def targets(group: int, revision: str, desired: Desired) -> dict[str, RoleTarget
     roll by themselves and the group is not protected, and where its history is lost (MS-58). Counts come from
     the spec (MS-412).
     """
-    own, label = desired.revision, desired.revision.name
-    if revision and not (desired.by_role and group >= desired.group_partition):
-        own, label = desired.revision_named(revision) or desired.revision, revision
+    own = desired.revision_named(revision) if revision and not desired.by_role else None
+    own = own or desired.revision
     return {
-        template.name: RoleTarget(template, label, _count(template, desired))
+        template.name: RoleTarget(template, own.name, _count(template, desired))
         for template in own.roles.values()
     }
 
@@ -94,86 +93,115 @@ def is_current(instance: Instance, desired: Desired) -> bool | None:
     present = desired.revision.roles.get(instance.role)
     if present is None:
         return False
-    if instance.hash == present.hash:
-        return True
-    own = desired.revision_named(instance.revision)
-    template = own.roles.get(instance.role) if own is not None else None
-    if template is not None:
-        return template.meaning == present.meaning
+    if instance.template is not None:
+        return same_template(instance.template, present)
     return False if instance.hash else None
 
 
 def _sort_out(
     group: str, facts: Facts, desired: Desired
-) -> tuple[dict[tuple[str, str], list[ServingPod]], dict[str, str], list[ServingPod | ServingService]]:
-    """Owned pods by (role, role ID), unusable names with the reason, and what may be adopted."""
+) -> tuple[
+    dict[tuple[str, str], list[ServingPod]],
+    dict[str, ServingService],
+    dict[str, Obstacle],
+    list[ServingPod | ServingService],
+]:
+    """Owned pods by (role, role ID), owned Services by name, names that cannot be used, and what may be
+    adopted."""
     members: dict[tuple[str, str], list[ServingPod]] = {}
-    taken: dict[str, str] = {}
+    services: dict[str, ServingService] = {}
+    taken: dict[str, Obstacle] = {}
     orphans: list[ServingPod | ServingService] = []
     for name, pod in facts.pods.items():
         labels = pod.metadata.labels
-        owner = pod.metadata.controller()
-        if owner is None:
-            fits = name.startswith(f"{group}-{labels.role_id}-") and not pod.metadata.terminating
-            taken[name] = "exists and belongs to nobody"
-            if fits:
-                orphans.append(pod)
-        elif owner.uid != desired.uid:
-            taken[name] = f"belongs to {owner.kind} {owner.name} ({owner.uid})"
-        else:
+        if _owned(pod, desired) and _fits(group, pod):
             members.setdefault((labels.role, labels.role_id), []).append(pod)
             if pod.metadata.terminating:
-                taken[name] = "is still terminating"
-    return members, taken, orphans
+                taken[name] = _TERMINATING
+        else:
+            taken[name] = _obstacle(group, pod, desired)
+            if taken[name] is _FREE:
+                orphans.append(pod)
+    for name, service in facts.services.items():
+        if _owned(service, desired) and _fits(group, service) and not service.metadata.terminating:
+            services[name] = service
+        else:
+            taken[name + "/service"] = _obstacle(group, service, desired)
+            if taken[name + "/service"] is _FREE:
+                orphans.append(service)
+    return members, services, taken, orphans
 
 
-def _place_service(
-    service: ServingService,
-    desired: Desired,
-    services: dict[str, ServingService],
-    taken: dict[str, str],
-    orphans: list[ServingPod | ServingService],
-) -> None:
-    name = service.metadata.name
-    owner = service.metadata.controller()
+_TERMINATING = Obstacle("is still terminating")
+_FREE = Obstacle("has no owner and is being adopted")
+
+
+def _owned(obj: Object, desired: Desired) -> bool:
+    owner = obj.metadata.controller()
+    return owner is not None and owner.uid == desired.uid
+
+
+def _fits(group: str, obj: ServingPod | ServingService) -> bool:
+    """Whether an object has the name that its labels stand for; else somebody changed its labels."""
+    labels, number = obj.metadata.labels, ordinal(obj.metadata.labels.role_id)
+    if number < 0 or not labels.role or labels.role_id != role_id(labels.role, number):
+        return False
+    index = ordinal(obj.metadata.name) if isinstance(obj, ServingPod) else 0
+    return obj.metadata.name == pod_name(group, labels.role_id, index)
+
+
+def _obstacle(group: str, obj: ServingPod | ServingService, desired: Desired) -> Obstacle:
+    """Why the name of an object that is none of ours, or not any more, cannot be used."""
+    owner = obj.metadata.controller()
+    if obj.metadata.terminating:
+        return _TERMINATING
+    if owner is None and _fits(group, obj):
+        return _FREE
     if owner is None:
-        taken[name + "/service"] = "exists and belongs to nobody"
-        if not service.metadata.terminating:
-            orphans.append(service)
-    elif owner.uid != desired.uid:
-        taken[name + "/service"] = f"belongs to {owner.kind} {owner.name} ({owner.uid})"
-    elif service.metadata.terminating:
-        taken[name + "/service"] = "is still terminating"
-    else:
-        services[name] = service
+        return Obstacle("exists and belongs to nobody", lasting=True)
+    if owner.uid == desired.uid:
+        return Obstacle("has labels that are not its own", lasting=True)
+    if (owner.kind, owner.name) == (MODEL_SERVINGS.kind, desired.name):
+        return Obstacle(f"was made for a former ModelServing {owner.name}, and is being collected")
+    return Obstacle(f"belongs to {owner.kind} {owner.name} ({owner.uid})", lasting=True)
+
+
+def _failures(members: Iterable[list[ServingPod]], memory: Memory, now: float) -> tuple[Failure, ...]:
+    """The pods that have failed, by name, each with the time from which its grace runs: when it was first
+    seen so, where that is known, since a container that ends again and again would move it on for ever; now,
+    where its status does not say when."""
+    found = [failure(pod, memory.calm) for pods in members for pod in pods]
+    timed = [
+        replace(each, at=min(memory.failing.get(each.uid, now), now if each.at is None else each.at))
+        for each in found
+        if each is not None
+    ]
+    return tuple(sorted(timed, key=lambda each: each.pod))
 
 
 def _instance(
-    role: str, role_id: str, pods: list[ServingPod], desired: Desired, memory: Memory, expired: set[str]
+    role: str, id_: str, pods: list[ServingPod], desired: Desired, memory: Memory, expired: set[str]
 ) -> Instance:
     live = {ordinal(pod.metadata.name): pod for pod in pods if not pod.metadata.terminating}
     dying = tuple(pod for pod in pods if pod.metadata.terminating)
-    first = min(pods, key=lambda pod: (pod.metadata.terminating, pod.metadata.creation_timestamp))
+    first = min(pods, key=_seniority)
     labels = first.metadata.labels
-    broken = _instance_broken(role_id, live.values(), dying, desired, memory, expired)
-    template = _template(role, labels.revision, desired)
+    broken = _instance_broken(id_, live.values(), dying, desired, memory, expired)
+    template = _template(role, labels.revision, labels.role_template_hash, desired)
+    size = template.size if template is not None else len(live)
     if broken or (dying and not live):
         state = State.DELETING
-    elif (
-        template is not None
-        and not dying
-        and len(live) == template.size
-        and all(index < template.size and _serves(pod) for index, pod in live.items())
-    ):
+    elif not dying and live.keys() == set(range(size)) and all(_serves(pod) for pod in live.values()):
         state = State.RUNNING
     else:
         state = State.CREATING
     return Instance(
         role=role,
-        ordinal=ordinal(role_id),
-        id=role_id,
+        ordinal=ordinal(id_),
+        id=id_,
         revision=labels.revision,
         hash=labels.role_template_hash,
+        template=template,
         state=state,
         live=live,
         dying=dying,
@@ -186,16 +214,24 @@ def _serves(pod: ServingPod) -> bool:
     return pod.status.phase == "Running" and pod.ready
 
 
-def _template(role: str, revision: str, desired: Desired) -> RoleTemplate | None:
-    """The role as the instance's own revision has it, else as it is now."""
+def _seniority(pod: ServingPod) -> tuple[bool, str, int]:
+    """The order in which the pods of an instance speak for it: live ones, then the oldest, then the entry."""
+    return pod.metadata.terminating, pod.metadata.creation_timestamp, ordinal(pod.metadata.name)
+
+
+def _template(role: str, revision: str, hash_: str, desired: Desired) -> RoleTemplate | None:
+    """What pods with these labels were made from: the present template where the hash says so, else what
+    their own revision holds."""
+    present = desired.revision.roles.get(role)
     own = desired.revision_named(revision)
-    if own is not None and role in own.roles:
-        return own.roles[role]
-    return desired.revision.roles.get(role)
+    template = own.roles.get(role) if own is not None else None
+    if present is not None and hash_ == present.hash and (template is None or template.hash != hash_):
+        return present
+    return template
 
 
 def _instance_broken(
-    role_id: str,
+    id_: str,
     live: Iterable[ServingPod],
     dying: tuple[ServingPod, ...],
     desired: Desired,
@@ -213,7 +249,7 @@ def _instance_broken(
             return f"pod {pod.metadata.name} is being deleted"
     if none:
         return ""
-    if not memory.lost.get(role_id, frozenset()).isdisjoint(uids):
+    if not memory.lost.get(id_, frozenset()).isdisjoint(uids):
         return "a pod of it was deleted"
     for pod in live:
         if pod.metadata.uid in expired:
@@ -228,15 +264,32 @@ def _group_revision(instances: dict[str, dict[int, Instance]], desired: Desired)
     Dying instances count, so that a protected one that is being recreated keeps its group where it is
     (MS-407)."""
     everything = [instance for by_ordinal in instances.values() for instance in by_ordinal.values()]
+    present = desired.revision
     if not everything:
         return ""
-    names = {instance.revision for instance in everything}
-    if names == {desired.revision.name}:
-        return desired.revision.name
-    if desired.revision.roles.keys() == instances.keys() and all(is_current(i, desired) for i in everything):
-        return desired.revision.name
-    older = names - {desired.revision.name} or names
-    return min(older, key=lambda name: (desired.stored[name].number if name in desired.stored else 0, name))
+    if all(instance.revision == present.name for instance in everything):
+        return present.name
+    complete = all(role in instances for role, template in present.roles.items() if template.replicas > 0)
+    if complete and all(is_current(instance, desired) for instance in everything):
+        return present.name
+    left = {_left(instance, desired) for instance in everything if instance.revision != present.name}
+    return min(left, key=lambda name: (desired.stored[name].number if name in desired.stored else 0, name))
+
+
+def _left(instance: Instance, desired: Desired) -> str:
+    """The revision that an instance is leaving: the newest one before the present that has its template. Its
+    own label may be older, where updates since then did not touch its role."""
+    own = desired.stored.get(instance.revision)
+    if own is None or instance.template is None:
+        return instance.revision
+    alike = [
+        each
+        for each in desired.stored.values()
+        if each.name != desired.revision.name
+        and (template := each.roles.get(instance.role)) is not None
+        and same_template(template, instance.template)
+    ]
+    return max(alike, key=lambda each: (each.number, each.name), default=own).name
 
 
 def _group_broken(
@@ -257,13 +310,11 @@ def _group_broken(
         return "is being deleted"
     if desired.spec.recovery_policy != "ServingGroupRecreate":
         return ""
-    for role, by_ordinal in instances.items():
-        for instance in by_ordinal.values():
-            if any(pod.metadata.uid in expired for pod in instance.live.values()):
-                return f"a pod of {instance.id} failed"
-            going = [pod for pod in instance.dying if pod.metadata.uid not in memory.intended]
-            if going and _lacks(role, instances, target):
-                return f"pod {going[0].metadata.name} is being deleted"
+    for instance in everything:
+        failed = any(pod.metadata.uid in expired for pod in instance.live.values())
+        going = any(pod.metadata.uid not in memory.intended for pod in instance.dying)
+        if (failed or going) and _lacks(instance.role, instances, target):
+            return f"a pod of {instance.id} {'failed' if failed else 'is being deleted'}"
     for role, survivors in memory.bereaved.items():
         if not survivors.isdisjoint(live) and _lacks(role, instances, target):
             return f"a pod of role {role} was deleted"
@@ -283,6 +334,15 @@ def _lacks(role: str, instances: dict[str, dict[int, Instance]], target: dict[st
 
 def _whole(instance: Instance, target: dict[str, RoleTarget]) -> bool:
     return len(instance.live) >= target[instance.role].template.size if instance.role in target else True
+
+
+def _serving(instances: dict[str, dict[int, Instance]], target: dict[str, RoleTarget]) -> bool:
+    """Whether each role that has any instances wanted has at least one that runs."""
+    return all(
+        any(instance.state is State.RUNNING for instance in instances.get(role, {}).values())
+        for role, each in target.items()
+        if each.count
+    )
 
 
 def _group_state(

@@ -36,7 +36,7 @@ from isthmus.modelserving.plan.status import status
 
 class Revisions(msgspec.Struct, frozen=True):
     """The ControllerRevisions that carry a ModelServing's label: `owned` by it, free for adoption
-    (`orphans`), and names that are `taken` by others, with the reason."""
+    (`orphans`), and names that are `taken` for a while by those of a former one, with the reason."""
 
     owned: tuple[ControllerRevision, ...] = ()
     orphans: tuple[ControllerRevision, ...] = ()
@@ -65,7 +65,8 @@ def plan(desired: Desired, groups: Mapping[int, Group], revisions: Revisions, no
     if draft.actions:
         decision = Act(tuple(sorted(draft.actions, key=phase)), tuple(draft.reasons))
     elif waiting or draft.reasons or draft.problems:
-        decision = Blocked(tuple(draft.reasons) or ("waiting for pods to become ready",))
+        texts = tuple(draft.reasons) or tuple(text for _, text in draft.problems)
+        decision = Blocked(texts or (computed.conditions[0].message,))
     else:
         decision = Done()
     return Plan(decision, computed, draft.states, recheck, tuple(draft.problems))
@@ -94,10 +95,9 @@ def _keep_revision(desired: Desired, revisions: Revisions, draft: Draft) -> None
     if desired.revision.name in desired.stored:
         return
     name = revision_name(desired.name, desired.revision.name)
-    orphaned = any(orphan.metadata.name == name for orphan in revisions.orphans)
-    if orphaned or name in revisions.taken:
+    if revisions.orphans or name in revisions.taken:
         draft.may_create = False
-        draft.because(f"ControllerRevision {name} {revisions.taken.get(name, 'is being adopted')}")
+        draft.because(f"ControllerRevision {name} {revisions.taken.get(name, 'may be among those adopted')}")
         return
     draft.actions.append(PersistRevision(desired.revision))
     draft.because(f"store revision {desired.revision.name}")
@@ -110,7 +110,8 @@ def _drop_revisions(
     MS-405)."""
     if desired.status.current_revision != current or desired.revision.name not in desired.stored:
         return
-    used = {current, desired.revision.name, *draft.created.values()}
+    used = {current, desired.revision.name}
+    used.update(action.revision for action in draft.actions if isinstance(action, CreatePod))
     for group in groups.values():
         used.update(instance.revision for instance in group.each())
     for revision in revisions.owned:

@@ -8,15 +8,15 @@ until it is replaced (MS-404).
 
 from __future__ import annotations
 
+from isthmus.api.names import ordinal as index_of
 from isthmus.api.names import pod_name, role_id, service_name
 from isthmus.modelserving.plan import numbers, rollout, scaling
 from isthmus.modelserving.plan.draft import Draft
 from isthmus.modelserving.plan.model import (
-    DeletePod,
-    DeleteService,
     Desired,
     Group,
     Instance,
+    Obstacle,
     RepairService,
     Revision,
     RoleTarget,
@@ -31,7 +31,7 @@ def plan_roles(group: Group, target: dict[str, RoleTarget], desired: Desired, dr
     claimed: set[str] = set()
     for role, each in target.items():
         kept = _settle_count(group, role, each, desired, draft)
-        if desired.by_role and group.ordinal >= desired.group_partition:
+        if desired.by_role:
             kept = _roll(group, each, kept, desired, draft)
         for instance in kept:
             _repair(group, each, instance, desired, draft, claimed)
@@ -45,7 +45,7 @@ def plan_roles(group: Group, target: dict[str, RoleTarget], desired: Desired, dr
             _leave_or_remove(group, by_ordinal, desired, draft, claimed)
     for name, service in group.services.items():
         if name not in claimed:
-            draft.actions.append(DeleteService(service, "no role replica needs it"))
+            draft.delete_service(service, "no role replica needs it")
 
 
 def _settle_count(
@@ -58,7 +58,7 @@ def _settle_count(
             draft.delete_instance(group, instance, instance.broken or "is being deleted")
         else:
             staying[instance.ordinal] = instance
-    protected = _role_partition(target, desired)
+    protected = role_partition(target.template.name, target.count, desired)
     candidates = [scaling.Candidate(i.ordinal, i.state is State.RUNNING, i.cost) for i in staying.values()]
     for ordinal in scaling.victims(candidates, len(staying) - target.count, protected):
         draft.delete_instance(group, staying.pop(ordinal), f"{role} is scaled to {target.count}")
@@ -70,11 +70,12 @@ def _roll(
 ) -> list[Instance]:
     """Remove outdated instances as far as the role's budget allows; return those that stay (MS-71 to
     MS-73)."""
-    protected = _role_partition(target, desired)
+    protected = role_partition(target.template.name, target.count, desired)
     members = [
         rollout.Member(
             ordinal=instance.ordinal,
             available=instance.state is State.RUNNING,
+            serving=instance.state is State.RUNNING,
             outdated=is_current(instance, desired) is False,
             protected=instance.ordinal < protected,
         )
@@ -98,28 +99,33 @@ def _leave_or_remove(
     for instance in by_ordinal.values():
         if instance.state is State.DELETING:
             draft.delete_instance(group, instance, instance.broken or "is being deleted")
-        elif desired.by_role and group.ordinal >= desired.group_partition:
+        elif desired.by_role:
             draft.delete_instance(group, instance, f"role {instance.role} was removed")
         else:
+            draft.states[group.name, instance.id] = instance.state
             claimed.add(service_name(group.name, instance.id))
 
 
 def _repair(
     group: Group, target: RoleTarget, instance: Instance, desired: Desired, draft: Draft, claimed: set[str]
 ) -> None:
-    """Bring back the pods that an instance misses, each from the instance's own template where that is known
-    (MS-59)."""
-    own = desired.revision_named(instance.revision)
-    template, revision = target.template, target.revision
-    if own is not None and instance.role in own.roles:
-        template, revision = own.roles[instance.role], instance.revision
+    """Bring back the pods that an instance misses, each from the instance's own template (MS-59). Where that
+    is lost, nobody knows how many there were: only gaps are filled, from the target's."""
+    known = instance.template
+    template, revision = (
+        (known, instance.revision) if known is not None else (target.template, target.revision)
+    )
+    size = known.size if known is not None else max(instance.live, default=0) + 1
     draft.states[group.name, instance.id] = instance.state
-    if template.has_service:
+    needed = template.has_service and (known is not None or size > 1)
+    if needed or service_name(group.name, instance.id) in group.services:
         _claim_service(group, instance.role, instance.ordinal, draft, claimed)
-    for index in range(template.size):
+    for index in range(size):
         if index in instance.live:
             continue
         draft.disturbed.add(group.name)
+        if draft.full:
+            break
         name = pod_name(group.name, instance.id, index)
         if name in group.taken:
             _blocked(name, group.taken[name], draft)
@@ -127,16 +133,20 @@ def _repair(
             draft.create_pod(group.name, template, revision, instance.ordinal, index)
             draft.because(f"create {name}: it is missing")
     for index, pod in instance.live.items():
-        if index >= template.size or index < 0:
-            draft.actions.append(DeletePod(pod, f"{instance.role} has {template.size} pods"))
+        if not 0 <= index < size:
+            draft.delete_pod(pod, f"{instance.role} has {size} pods")
 
 
 def _create(group: Group, target: RoleTarget, ordinal: int, draft: Draft, claimed: set[str]) -> None:
-    """Make an instance that does not exist, if all its names are free."""
+    """Make an instance that does not exist, if all its names are free; one that is too large for a pass is
+    finished in the next ones."""
     instance_id = role_id(target.template.name, ordinal)
     draft.disturbed.add(group.name)
-    names = [pod_name(group.name, instance_id, index) for index in range(target.template.size)]
-    blocked = [name for name in names if name in group.taken]
+    blocked = [
+        name
+        for name in group.taken
+        if name == pod_name(group.name, instance_id, index_of(name)) and index_of(name) < target.template.size
+    ]
     for name in blocked:
         _blocked(name, group.taken[name], draft)
     if blocked or not draft.may_create:
@@ -146,6 +156,8 @@ def _create(group: Group, target: RoleTarget, ordinal: int, draft: Draft, claime
     if target.template.has_service:
         _claim_service(group, target.template.name, ordinal, draft, claimed)
     for index in range(target.template.size):
+        if draft.full:
+            break
         draft.create_pod(group.name, target.template, target.revision, ordinal, index)
 
 
@@ -167,7 +179,7 @@ def _claim_service(group: Group, role: str, ordinal: int, draft: Draft, claimed:
 def _for_new(target: RoleTarget, ordinal: int, desired: Desired) -> RoleTarget:
     """What a new instance is made from: below the role's partition, the template that it is to keep
     (MS-76)."""
-    if ordinal >= _role_partition(target, desired):
+    if ordinal >= role_partition(target.template.name, target.count, desired):
         return target
     kept = kept_revision(desired)
     template = kept.roles.get(target.template.name) if kept is not None else None
@@ -177,24 +189,26 @@ def _for_new(target: RoleTarget, ordinal: int, desired: Desired) -> RoleTarget:
 
 
 def kept_revision(desired: Desired) -> Revision | None:
-    """The revision that protected ordinals keep: the current one, or the newest stored one that is not the
-    present one; None where there is no other (MS-76, MS-446)."""
+    """The revision that protected ordinals keep: the current one, or, where that is not known any more, the
+    newest stored one that is not the present one; None where there is no other (MS-76, MS-446)."""
     current = desired.status.current_revision
-    if current and current != desired.revision.name and current in desired.stored:
+    if current == desired.revision.name:
+        return None
+    if current in desired.stored:
         return desired.stored[current]
     others = [each for each in desired.stored.values() if each.name != desired.revision.name]
     return max(others, key=lambda each: (each.number, each.name), default=None)
 
 
-def _role_partition(target: RoleTarget, desired: Desired) -> int:
+def role_partition(role: str, count: int, desired: Desired) -> int:
     """Ordinals of the role below this are protected; only where roles roll by themselves (MS-62)."""
     if not desired.by_role:
         return 0
-    present = desired.revision.roles.get(target.template.name)
-    return numbers.partition(present.partition, target.count) if present is not None else 0
+    present = desired.revision.roles.get(role)
+    return numbers.partition(present.partition, count) if present is not None else 0
 
 
-def _blocked(name: str, why: str, draft: Draft) -> None:
-    draft.because(f"{name} {why}")
-    if "belongs" in why:
-        draft.problem("NameTaken", f"{name} {why}")
+def _blocked(name: str, obstacle: Obstacle, draft: Draft) -> None:
+    draft.because(f"{name} {obstacle.why}")
+    if obstacle.lasting:
+        draft.problem("NameTaken", f"{name} {obstacle.why}")

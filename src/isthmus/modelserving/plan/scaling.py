@@ -13,10 +13,10 @@ from itertools import islice
 import msgspec
 
 
-def free_ordinals(taken: Collection[int], below: int, limit: int) -> Iterator[int]:
-    """At most `limit` ordinals of [0, below) that are not `taken`, ascending. Lazy: `below` may be 2**31-1
-    (MS-224)."""
-    return islice((n for n in range(below) if n not in taken), max(0, limit))
+def free_ordinals(taken: Collection[int], below: int, limit: int, *, start: int = 0) -> Iterator[int]:
+    """At most `limit` ordinals of [start, below) that are not `taken`, ascending. Lazy: `below` may be
+    2**31-1 (MS-224)."""
+    return islice((n for n in range(start, below) if n not in taken), max(0, limit))
 
 
 def missing_ordinals(taken: Collection[int], wanted: int) -> Iterator[int]:

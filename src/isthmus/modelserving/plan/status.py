@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import islice
 
 from msgspec.structs import replace
 
@@ -17,7 +18,8 @@ from isthmus.api import labels as keys
 from isthmus.api.modelserving import Condition, ModelServing, Status
 from isthmus.api.times import format_time
 from isthmus.modelserving.plan.draft import Draft
-from isthmus.modelserving.plan.model import Desired, Group, Instance, State
+from isthmus.modelserving.plan.model import Desired, Failure, Group, Instance, State
+from isthmus.modelserving.plan.roles import role_partition
 
 MAX_LISTED = 20
 """Ordinals and causes named in one message; the rest is counted."""
@@ -30,12 +32,13 @@ def status(groups: Mapping[int, Group], desired: Desired, draft: Draft, now: flo
     available = [group for group in staying if is_available(group, draft)]
     new = desired.revision.name
     outdated = [group for group in staying if group.revision not in ("", new)]
-    fresh = [ordinal for ordinal, revision in draft.created.items() if revision == new]
-    updated = len(staying) - len(outdated) + len(fresh)
-    behind = len(outdated) + len(draft.created) - len(fresh)
-    replicas = len(present) + len(draft.created)
+    begun = Counter(draft.created.values())
+    begun.update(draft.hollow)
+    updated = sum(group.revision == new for group in staying) + begun[new]
+    behind = len(outdated) + begun.total() - begun[new]
+    replicas = len(present) + begun.total()
     wanted = desired.spec.replicas
-    serving = len(available) + len(draft.hollow)
+    serving = len(available) + sum(draft.hollow.values())
     complete = replicas == serving == updated == wanted
     return Status(
         observed_generation=desired.generation,
@@ -66,11 +69,9 @@ def current_revision(present: Iterable[Group], desired: Desired, draft: Draft) -
     new, present = desired.revision.name, list(present)
     used = Counter(group.revision for group in present if group.revision)
     used.update(draft.created.values())
+    used.update(draft.hollow)
     current = desired.status.current_revision
-    protected = range(min(desired.group_partition, desired.spec.replicas))
-    ordinals = {group.ordinal for group in present if group.revision}
-    owed = any(ordinal not in ordinals and ordinal not in draft.created for ordinal in protected)
-    if current and (current in used or (owed and current in desired.stored)):
+    if current and (current in used or (current in desired.stored and _owes(present, desired, draft))):
         return current
     old = {name: count for name, count in used.items() if name != new}
 
@@ -78,6 +79,22 @@ def current_revision(present: Iterable[Group], desired: Desired, draft: Draft) -
         return old[name], desired.stored[name].number if name in desired.stored else 0, name
 
     return max(old, key=rank) if old else new
+
+
+def _owes(present: list[Group], desired: Desired, draft: Draft) -> bool:
+    """Whether something below a partition is missing, which is to come back as it was: a group, or an
+    instance of a role that rolls by itself (MS-405, MS-407)."""
+    known = {group.ordinal for group in present if group.revision} | draft.created.keys()
+    protected = range(min(desired.group_partition, desired.spec.replicas))
+    if any(ordinal not in known for ordinal in protected):
+        return True
+    for role, template in desired.revision.roles.items():
+        partition = min(role_partition(role, template.replicas, desired), template.replicas)
+        if partition and len(present) < desired.spec.replicas:
+            return True
+        if any(n not in group.instances.get(role, {}) for group in present for n in range(partition)):
+            return True
+    return False
 
 
 def label_selector(desired: Desired) -> str:
@@ -95,10 +112,11 @@ def _conditions(
     draft: Draft,
     now: float,
 ) -> tuple[Condition, ...]:
-    ready = {group.ordinal for group in available} | draft.hollow
+    ready = {group.ordinal for group in available}
     present = [group.ordinal for group in groups.values() if group.exists]
     waiting = sorted({*present, *draft.created} - ready)
-    missing = desired.spec.replicas - len(present) - len(draft.created)
+    there = len(present) + len(draft.created) + sum(draft.hollow.values())
+    missing = desired.spec.replicas - there
     updating = len(outdated) > desired.group_partition
     board = _Board(desired.status, desired.generation, now)
     if not waiting and missing <= 0:
@@ -112,8 +130,9 @@ def _conditions(
         board.set("Progressing", not updating, reason, message)
         board.set("UpdateInProgress", updating, reason, message)
     if draft.problems:
-        reason, message = draft.problems[0]
-        board.set("Progressing", False, reason, "; ".join(text for _, text in draft.problems[:MAX_LISTED]))
+        reason = next(iter(draft.problems))[0]
+        message = "; ".join(text for _, text in islice(draft.problems, MAX_LISTED))
+        board.set("Progressing", False, reason, message[:4096])
     return board.conditions
 
 
@@ -188,13 +207,14 @@ def _not_ready(groups: Mapping[int, Group], waiting: list[int], missing: int, dr
 def _causes(group: Group, draft: Draft) -> list[str]:
     if group.name in draft.deleting:
         return [f"{group.name} is being deleted"]
-    failed = [
-        f"pod {each.pod}: {each.reason}{': ' + each.message if each.message else ''}"
-        for each in group.failures
-    ]
-    if failed:
-        return failed
+    if group.failures:
+        return [_failure_text(each) for each in islice(group.failures, MAX_LISTED + 1)]
     return [cause for instance in group.each() for cause in _instance_causes(instance)]
+
+
+def _failure_text(failure: Failure) -> str:
+    where = f"pod {failure.pod}" + (f", container {failure.container}" if failure.container else "")
+    return f"{where}: {failure.reason}" + (f": {failure.message}" if failure.message else "")
 
 
 def _instance_causes(instance: Instance) -> list[str]:
