@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 
 from isthmus.api.times import format_time
 from isthmus.errors import UserError
+from isthmus.kube import config
 from isthmus.kube.credentials import Pem
 from isthmus.kube.errors import Unreachable
 from isthmus.kube.execplugin import ExecCommand, ExecCredentials
@@ -151,3 +154,41 @@ async def test_missing_plugin_must_give_its_install_hint() -> None:
 async def test_answer_that_breaks_the_contract_must_be_refused(plugin: Make, code: str, text: str) -> None:
     with pytest.raises(UserError, match=text):
         await plugin(code).refresh(FakeClock())
+
+
+async def test_kubeconfig_must_tell_the_plugin_of_its_cluster_if_it_asks(tmp_path: Path) -> None:
+    script = tmp_path / "plugin.sh"
+    script.write_text(
+        "#!/bin/sh\n"
+        'token=$(printf %s "$KUBERNETES_EXEC_INFO" | base64 -w0)\n'
+        'printf \'{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential",'
+        '"status":{"token":"%s"}}\' "$token"\n'
+    )
+    script.chmod(0o755)
+    (tmp_path / "ca.crt").write_bytes(b"PEM")
+    plugin = {
+        "apiVersion": V1,
+        "command": "./plugin.sh",
+        "provideClusterInfo": True,
+        "env": [{"name": "A", "value": "b"}],
+    }
+    cluster = {
+        "server": "https://h:6443",
+        "certificate-authority": "ca.crt",
+        "extensions": [{"name": "client.authentication.k8s.io/exec", "extension": {"audience": "x"}}],
+    }
+    content = {
+        "current-context": "c",
+        "clusters": [{"name": "c", "cluster": cluster}],
+        "users": [{"name": "u", "user": {"exec": plugin}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+    }
+    (tmp_path / "config").write_text(json.dumps(content))
+    loaded = await asyncio.to_thread(config.load, tmp_path / "config", environ={"PATH": os.defpath})
+    header = await loaded.credentials.refresh(FakeClock())
+    info = json.loads(base64.b64decode(header.removeprefix("Bearer ")))
+    assert info["spec"]["cluster"] == {
+        "server": "https://h:6443",
+        "certificate-authority-data": base64.b64encode(b"PEM").decode(),
+        "config": {"audience": "x"},
+    }
