@@ -21,7 +21,8 @@ from tests.support.world import World, groups_of, is_ready
 
 
 class Frame(NamedTuple):
-    """One event of a watch: ADDED, MODIFIED or DELETED, and the object as it was then."""
+    """One event of a watch: ADDED, MODIFIED or DELETED (LISTED is what was there at the beginning), and the
+    object as it was then."""
 
     version: int
     kind: str
@@ -45,7 +46,7 @@ class Tape:
             version = answer.body["metadata"]["resourceVersion"]
             for item in answer.body["items"]:
                 number = int(item["metadata"]["resourceVersion"])
-                self._frames.append(Frame(number, resource.kind, "ADDED", item))
+                self._frames.append(Frame(number, resource.kind, "LISTED", item))
             self._tasks.append(asyncio.get_running_loop().create_task(self._follow(resource, version)))
         return self
 
@@ -80,16 +81,17 @@ class Tape:
 
 
 def replay(frames: list[Frame]) -> Iterator[tuple[Frame, dict[str, Raw]]]:
-    """Each frame with all pods that there are just after it, by name."""
+    """Each event with all pods that there are just after it, by name."""
     pods: dict[str, Raw] = {}
-    for frame in frames:
+    for frame in sorted(frames, key=lambda frame: (frame.what != "LISTED", frame.version)):
         if frame.kind == "Pod":
             name = frame.object["metadata"]["name"]
             if frame.what == "DELETED":
                 pods.pop(name, None)
             else:
                 pods[name] = frame.object
-        yield frame, pods
+        if frame.what != "LISTED":
+            yield frame, pods
 
 
 def uids_of(frames: list[Frame]) -> dict[str, set[str]]:
