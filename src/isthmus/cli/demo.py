@@ -9,6 +9,7 @@ unless it came to its end with --keep.
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 import sys
@@ -61,7 +62,24 @@ class Story:
 
     def say(self, text: str) -> None:
         """A line of the story."""
-        click.echo(f"[{self.elapsed_s:5.1f} s] {text}")
+        self.show(f"[{self.elapsed_s:5.1f} s] {text}")
+
+    def show(self, *blocks: Any) -> None:
+        """Texts and trees, as they are. Once nobody reads any more (`demo | head`) it is silent: that the
+        listener has gone is no reason to leave things behind in a cluster."""
+        try:
+            for block in blocks:
+                if isinstance(block, str):
+                    click.echo(block)
+                else:
+                    self._console().print(block)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+    def _console(self) -> Any:
+        from rich.console import Console
+
+        return Console(highlight=False, soft_wrap=True)
 
 
 async def _play(scene: Scene, story: Story, *, keep: bool) -> None:
@@ -85,7 +103,7 @@ async def _play(scene: Scene, story: Story, *, keep: bool) -> None:
             # A second interrupt must not leave a person's cluster half cleaned.
             await asyncio.shield(_clean(scene, story))
     if keep:
-        _explain(scene, debug)
+        _explain(scene, story, debug)
 
 
 async def _start_operator(scene: Scene, story: Story) -> DebugClient:
@@ -198,12 +216,8 @@ def _states(dump: CacheDump) -> Iterator[tuple[str, str]]:
 
 
 async def _conclude(scene: Scene, story: Story, debug: DebugClient, dump: CacheDump) -> None:
-    from rich.console import Console
-
-    click.echo()
-    click.echo(f"$ isthmus debug cache --port {debug.where.rpartition(' ')[2]}")
-    Console(highlight=False, soft_wrap=True).print(cache_tree(dump))
-    click.echo()
+    command = f"isthmus debug cache --port {debug.where.rpartition(' ')[2]}"
+    story.show("", f"$ {command}", cache_tree(dump), "")
     pods = await scenes.count_pods(scene)
     story.say(f"done: {pods} pods in {story.elapsed_s:.1f} s")
 
@@ -218,10 +232,10 @@ async def _clean(scene: Scene, story: Story) -> None:
     story.say("everything is gone again")
 
 
-def _explain(scene: Scene, debug: DebugClient) -> None:
+def _explain(scene: Scene, story: Story, debug: DebugClient) -> None:
     """What a person can do with a demo that is kept."""
     port = debug.where.rpartition(" ")[2]
-    click.echo(
+    story.show(
         "\nIt goes on running. In another shell:\n\n"
         f"    export KUBECONFIG={scene.kubeconfig}\n"
         "    kubectl get modelservings,pods      # or, with ISTHMUS_SANDBOX=demo: isthmus sandbox kubectl\n"

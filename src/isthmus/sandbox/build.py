@@ -41,7 +41,7 @@ def find(environ: Mapping[str, str] | None = None) -> Programs:
 
 
 def ensure(progress: Progress, environ: Mapping[str, str] | None = None) -> Programs:
-    """The programs, built first where there are none: 1 to 10 minutes, once per machine.
+    """The programs, built first where there are none: some minutes, once per machine.
 
     Raises UserError where they cannot be built, with the compiler's words.
     """

@@ -19,7 +19,8 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from isthmus.api import crd
+from isthmus.api import crd, labels
+from isthmus.api.meta import Resource
 from isthmus.api.modelserving import MODEL_SERVINGS
 from isthmus.api.pods import SERVING_PODS
 from isthmus.clock import SystemClock
@@ -112,13 +113,12 @@ class ClusterScene:
             say(f"using the cluster at {self._settings.server}")
             for definition in crd.definitions():
                 name: str = definition["metadata"]["name"]
-                try:
-                    await client.get(CRDS, "", name)
+                if await self._has_crd(client, name):
                     say(f"the CRD {name} is there already and stays as it is")
-                except errors.NotFound:
-                    say(f"installing the CRD {name}")
-                    self._installed.append(name)
-                    await bootstrap.install_crds(client, SystemClock(), [definition])
+                    continue
+                say(f"installing the CRD {name}")
+                self._installed.append(name)
+                await bootstrap.install_crds(client, SystemClock(), [definition])
             say(f"making the namespace {self.namespace}")
             self._has_namespace = True
             body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}}
@@ -153,16 +153,40 @@ class ClusterScene:
                 hint=f"delete namespace {self.namespace}, and CRDs {', '.join(self._installed) or '(none)'}",
             )
 
+    async def _has_crd(self, client: Client, name: str) -> bool:
+        try:
+            definition = await client.get(CRDS, "", name)
+        except errors.NotFound:
+            return False
+        if definition.metadata.terminating:
+            await _wait_gone(client, CRDS, name)
+            return False
+        return True
+
     async def _delete_objects(self, say: Say) -> None:
         if not self._has_namespace:
             return
         say(f"deleting the namespace {self.namespace} and all in it")
-        async with self._client() as client, asyncio.timeout(GONE_TIMEOUT_S):
+        async with self._client() as client:
+            with contextlib.suppress(TimeoutError, IsthmusError):
+                await self._delete_pods(client)
             with contextlib.suppress(errors.NotFound):
                 await client.delete(NAMESPACES, "", self.namespace)
-                while True:
-                    await client.get(NAMESPACES, "", self.namespace)
-                    await asyncio.sleep(0.3)
+            await _wait_gone(client, NAMESPACES, self.namespace)
+
+    async def _delete_pods(self, client: Client) -> None:
+        """A namespace that has pods waits for their longest grace period before it looks again; so they go
+        first, and before them what would make them anew."""
+        page = await client.list_page(MODEL_SERVINGS, self.namespace)
+        for serving in page.items:
+            with contextlib.suppress(errors.NotFound):
+                await client.delete(MODEL_SERVINGS, *serving.key)
+        async with asyncio.timeout(GONE_TIMEOUT_S):
+            await client.delete_collection(SERVING_PODS, self.namespace, label_selector=labels.GROUP_NAME)
+            while True:
+                if not (await client.list_page(SERVING_PODS, self.namespace, limit=1)).items:
+                    return
+                await asyncio.sleep(0.2)
 
     async def _delete_crds(self, say: Say) -> None:
         async with self._client() as client:
@@ -174,10 +198,20 @@ class ClusterScene:
                 say(f"deleting the CRD {name}")
                 with contextlib.suppress(errors.NotFound):
                     await client.delete(CRDS, "", name)
+                await _wait_gone(client, CRDS, name)
                 self._installed.remove(name)
 
     def _client(self) -> Client:
         return Client(self._settings, timeout_s=CALL_TIMEOUT_S, user_agent="isthmus-demo")
+
+
+async def _wait_gone(client: Client, resource: Resource[Any], name: str) -> None:
+    """Return once a cluster-scoped object is gone. Raises TimeoutError."""
+    async with asyncio.timeout(GONE_TIMEOUT_S):
+        with contextlib.suppress(errors.NotFound):
+            while True:
+                await client.get(resource, "", name)
+                await asyncio.sleep(0.2)
 
 
 def operator_command() -> list[str]:
