@@ -1,4 +1,8 @@
-"""What `isthmus sandbox status` prints about one sandbox. Reads /proc, writes nothing."""
+"""What `isthmus sandbox status` prints about one sandbox: a few lines of text from its record.
+
+cli/sandbox.py prints what `describe` returns. Memory and CPU time come from /proc, everything else from the
+record that the supervisor keeps. Nothing is written or asked of the supervisor here.
+"""
 
 from __future__ import annotations
 
