@@ -10,7 +10,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-ROWS = (
+ROWS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("bare interpreter", ()),
     ("aiohttp", ("aiohttp",)),
     ("uvloop", ("uvloop",)),
@@ -23,7 +23,7 @@ ROWS = (
         ("isthmus.cli.operator", "isthmus.kube.config", "isthmus.app.operator"),
     ),
 )
-INSTEAD = (
+INSTEAD: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("+ pyyaml (a kubeconfig is read)", ("yaml",)),
     ("+ rich (isthmus debug)", ("rich.console", "rich.tree")),
     ("+ cryptography (isthmus sandbox)", ("cryptography.x509",)),
