@@ -1,7 +1,7 @@
 """How long does a dump of many role instances take, how much memory, and how long does the event loop stall?
 
-`python -m benchmarks.dump [INSTANCES]` builds a synthetic store of 50,000 role instances (or INSTANCES),
-serves it on a debug port of its own, reads it over real sockets from another process, and prints a table. The
+`python -m benchmarks.dump [INSTANCES]` fills a real store with 50,000 role instances (or INSTANCES), serves
+it on a debug port of its own, reads it over real sockets from another process, and prints a table. The
 loop's stall is the longest time by which a task that wants to run every millisecond came late, measured with
 and without a dump running, and with the garbage collector's own pauses as they are.
 """
@@ -15,14 +15,23 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from typing import Final
 
+import msgspec
 import structlog
 import uvloop
 
+from isthmus.api import labels
+from isthmus.api.modelserving import MODEL_SERVINGS, ModelServing
+from isthmus.api.pods import CONTROLLER_REVISIONS, SERVING_PODS, SERVING_SERVICES, ServingPod
+from isthmus.app.operator import tame_collector
+from isthmus.clock import SystemClock
 from isthmus.debugport.port import CACHE_PATH, DebugPort
-from isthmus.modelserving.dto import Decision, RoleInstanceDTO, ServingGroupDTO, encode_pieces
+from isthmus.modelserving.dto import Decision
+from isthmus.modelserving.dump import Dump
+from isthmus.modelserving.store import Caches, Store
+from isthmus.runtime.cache import Cache
+from isthmus.runtime.metrics import Metrics
 
 INSTANCES: Final = 50_000
 PER_GROUP: Final = 10
@@ -49,50 +58,83 @@ threads = [threading.Thread(target=read) for _ in range(int(sys.argv[3]))]
 """One process that reads N dumps at once: more of them would compete with the operator for processors."""
 
 
-class Store:
-    """A store of tuples, as a snapshot would hold pointers to; the DTOs are made while encoding."""
-
-    def __init__(self, instances: int, per_group: int) -> None:
-        self.groups = [
-            (f"team-{index // GROUPS_PER_SERVING}/serving", f"serving-{index % GROUPS_PER_SERVING}")
-            for index in range(instances // per_group)
-        ]
-        self.per_group = per_group
-
-    def incomplete(self) -> tuple[str, ...]:
-        """Always complete."""
-        return ()
-
-    def snapshot(self) -> Store:
-        """It never changes."""
-        return self
-
-    def chunks(self, namespace: str | None, name: str | None) -> Iterator[bytes]:
-        """See isthmus.debugport.sources.Snapshot."""
-        return encode_pieces(self.servings())
-
-    def servings(self) -> Iterator[tuple[str, Iterator[ServingGroupDTO]]]:
-        """Each ModelServing with its groups, made one by one."""
-        for start in range(0, len(self.groups), GROUPS_PER_SERVING):
-            part = self.groups[start : start + GROUPS_PER_SERVING]
-            yield part[0][0], (self.group(name) for _, name in part)
-
-    def group(self, name: str) -> ServingGroupDTO:
-        """A group whose instances are half prefill, half decode."""
-        half = self.per_group // 2
-        roles = {
-            role: {
-                f"{role}-{index}": RoleInstanceDTO(f"{role}-{index}", "759bf7cf75", "5cc6fc8695", "Running")
-                for index in range(half)
-            }
-            for role in ("prefill", "decode")
-        }
-        pods = [f"{name}-{instance}-0" for instances in roles.values() for instance in instances]
-        return ServingGroupDTO(name, pods, "759bf7cf75", "Running", roles)
+class NoDecisions:
+    """The other half of a debug port, empty."""
 
     def decisions(self, namespace: str | None, name: str | None) -> list[Decision]:
         """None were taken."""
         return []
+
+
+def filled(instances: int, per_group: int) -> Dump:
+    """A real store over real caches: ModelServings of up to GROUPS_PER_SERVING groups, each instance one
+    ready pod."""
+    metrics = Metrics()
+    caches = Caches(
+        servings=Cache(MODEL_SERVINGS, metrics=metrics),
+        pods=Cache(SERVING_PODS, metrics=metrics),
+        services=Cache(SERVING_SERVICES, metrics=metrics),
+        revisions=Cache(CONTROLLER_REVISIONS, metrics=metrics),
+    )
+    store = Store(caches, lambda key: None)
+    groups = instances // per_group
+    servings, pods = [], []
+    for number in range(-(-groups // GROUPS_PER_SERVING)):
+        name, uid = f"serving-{number}", f"uid-{number}"
+        servings.append(serving(name, uid, min(GROUPS_PER_SERVING, groups), per_group))
+        for group in range(min(GROUPS_PER_SERVING, groups - number * GROUPS_PER_SERVING)):
+            for role, count in (("prefill", per_group // 2), ("decode", per_group - per_group // 2)):
+                pods += [pod(name, uid, f"{name}-{group}", role, index) for index in range(count)]
+    caches.servings.replace("", [SERVING(raw) for raw in servings], "1")
+    caches.pods.replace("", [POD(raw) for raw in pods], "1")
+    caches.services.replace("", [], "1")
+    caches.revisions.replace("", [], "1")
+    return Dump(store, SystemClock())
+
+
+SERVING = msgspec.json.Decoder(ModelServing).decode
+POD = msgspec.json.Decoder(ServingPod).decode
+
+
+def serving(name: str, uid: str, groups: int, per_group: int) -> bytes:
+    """A ModelServing as the API server gives it."""
+    template = {"spec": {"containers": [{"name": "engine", "image": "bench/image:v1"}]}}
+    counts = {"prefill": per_group // 2, "decode": per_group - per_group // 2}
+    roles = [
+        {"name": role, "replicas": count, "workerReplicas": 0, "entryTemplate": template}
+        for role, count in counts.items()
+    ]
+    return msgspec.json.encode(
+        {
+            "metadata": {"name": name, "namespace": "bench", "uid": uid, "resourceVersion": "1"},
+            "spec": {"replicas": groups, "template": {"roles": roles}},
+        }
+    )
+
+
+def pod(name: str, uid: str, group: str, role: str, index: int) -> bytes:
+    """A running and ready pod of one instance, as the API server gives it."""
+    values = {
+        labels.NAME: name,
+        labels.GROUP_NAME: group,
+        labels.ROLE: role,
+        labels.ROLE_ID: f"{role}-{index}",
+        labels.REVISION: "759bf7cf75",
+        labels.ROLE_TEMPLATE_HASH: "5cc6fc8695",
+        labels.ENTRY: "true",
+    }
+    owner = {"apiVersion": "v1", "kind": "ModelServing", "name": name, "uid": uid, "controller": True}
+    pod_name = f"{group}-{role}-{index}-0"
+    metadata = {
+        "name": pod_name,
+        "namespace": "bench",
+        "uid": pod_name,
+        "resourceVersion": "1",
+        "labels": values,
+        "ownerReferences": [owner],
+    }
+    status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    return msgspec.json.encode({"metadata": metadata, "status": status})
 
 
 class Lateness:
@@ -122,8 +164,8 @@ def rss_mb(field: str = "VmRSS") -> float:
 
 async def measure(instances: int, per_group: int, readers: int) -> None:
     """One row of the table."""
-    store = Store(instances, per_group)
-    port = DebugPort(0, dump=store, decisions=store)
+    port = DebugPort(0, dump=filled(instances, per_group), decisions=NoDecisions())
+    tame_collector()
     port.bind()
     await port.serve()
     lateness, before_mb, peak = Lateness(), rss_mb(), Peak()

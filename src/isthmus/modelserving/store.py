@@ -45,7 +45,7 @@ class Caches:
         return (self.servings, self.pods, self.services, self.revisions)
 
 
-class View(msgspec.Struct, frozen=True):
+class View(msgspec.Struct, frozen=True, gc=False):
     """One ModelServing at one instant. `groups` are by ordinal. `problems` are what a person should mend in
     the spec, although it can be acted on."""
 
@@ -56,14 +56,14 @@ class View(msgspec.Struct, frozen=True):
     problems: tuple[str, ...] = ()
 
 
-class Refused(msgspec.Struct, frozen=True):
+class Refused(msgspec.Struct, frozen=True, gc=False):
     """A ModelServing whose spec cannot be acted on, and why: it got past the CRD's rules."""
 
     serving: ModelServing
     problem: str
 
 
-class Part(msgspec.Struct, frozen=True):
+class Part(msgspec.Struct, frozen=True, gc=False):
     """One ModelServing in a snapshot: what its groups are computed from. `known` is what it asks for, if that
     has been resolved already; call `desired()`, not on the event loop, since resolving takes a
     millisecond."""

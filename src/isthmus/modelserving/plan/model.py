@@ -3,7 +3,7 @@
 `Desired` comes from one ModelServing and its revisions (desired.py), `Group` and `Instance` from its pods
 (observe.py), and `Plan` goes to the executor (modelserving/controller.py). An instance is one replica of a
 role in one ServingGroup: an entry pod and its workers, with the ID `<role>-<ordinal>`. Everything here is
-frozen; nothing here decides.
+frozen and holds no cycle, so that the garbage collector need not know it (`gc=False`); nothing here decides.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from isthmus.api.modelserving import Condition, Spec, Status
 from isthmus.api.pods import ServingPod, ServingService
 
 
-class RoleTemplate(msgspec.Struct, frozen=True):
+class RoleTemplate(msgspec.Struct, frozen=True, gc=False):
     """A role of one revision. `hash` names its template (MS-33); `meaning` recognises it under another hash
     (MS-440).
 
@@ -51,7 +51,7 @@ class RoleTemplate(msgspec.Struct, frozen=True):
         return self.raw.get("entryTemplate" if index == 0 else "workerTemplate") or {}
 
 
-class Revision(msgspec.Struct, frozen=True):
+class Revision(msgspec.Struct, frozen=True, gc=False):
     """One version of all role templates. `number` orders them; it is 0 for one that is not stored yet."""
 
     name: str
@@ -59,7 +59,7 @@ class Revision(msgspec.Struct, frozen=True):
     roles: dict[str, RoleTemplate]
 
 
-class RoleTarget(msgspec.Struct, frozen=True):
+class RoleTarget(msgspec.Struct, frozen=True, gc=False):
     """What one role of one group should be: `count` instances from `template`, labelled `revision`."""
 
     template: RoleTemplate
@@ -67,7 +67,7 @@ class RoleTarget(msgspec.Struct, frozen=True):
     count: int
 
 
-class Desired(msgspec.Struct, frozen=True):
+class Desired(msgspec.Struct, frozen=True, gc=False):
     """What one ModelServing asks for, resolved: see desired.py. `stored` are its revisions by name, present
     one included once it is stored; `group_partition` is 0 unless groups roll as a whole."""
 
@@ -97,7 +97,7 @@ class State(StrEnum):
     DELETING = "Deleting"
 
 
-class Failure(msgspec.Struct, frozen=True):
+class Failure(msgspec.Struct, frozen=True, gc=False):
     """Evidence that a pod cannot serve and will not by itself: when (seconds since the epoch, None where the
     kubelet does not say) and why, for people. `container` is "" where it is about the whole pod."""
 
@@ -109,14 +109,14 @@ class Failure(msgspec.Struct, frozen=True):
     container: str = ""
 
 
-class Obstacle(msgspec.Struct, frozen=True):
+class Obstacle(msgspec.Struct, frozen=True, gc=False):
     """Why a name cannot be used now; `lasting` where only a person can mend it."""
 
     why: str
     lasting: bool = False
 
 
-class Instance(msgspec.Struct, frozen=True):
+class Instance(msgspec.Struct, frozen=True, gc=False):
     """One replica of a role, as its pods tell it. `live` are owned pods that are not terminating, by index;
     `dying` those that are. `revision` and `hash` are what its pods' labels say; `hash` is "" where unknown
     (MS-46). `template` is the one it was made from, or None where that is lost. `broken` says why what is
@@ -135,7 +135,7 @@ class Instance(msgspec.Struct, frozen=True):
     cost: int = 0
 
 
-class Group(msgspec.Struct, frozen=True):
+class Group(msgspec.Struct, frozen=True, gc=False):
     """One ServingGroup. `revision` is the oldest among its instances unless all match the present templates
     (MS-408); it is "" while there are none. `serving`: it has a running instance of each role, so that it is
     of use although it may not be complete. `broken` as in Instance. `instances` are by role, then ordinal."""
@@ -169,7 +169,7 @@ class Group(msgspec.Struct, frozen=True):
         return [instance for by_ordinal in self.instances.values() for instance in by_ordinal.values()]
 
 
-class Facts(msgspec.Struct, frozen=True):
+class Facts(msgspec.Struct, frozen=True, gc=False):
     """The objects that carry one ServingGroup's labels, by name, whoever owns them. The store replaces this
     object when one of them changes, so that identity tells whether anything did."""
 
@@ -177,7 +177,7 @@ class Facts(msgspec.Struct, frozen=True):
     services: dict[str, ServingService] = {}
 
 
-class Memory(msgspec.Struct, frozen=True):
+class Memory(msgspec.Struct, frozen=True, gc=False):
     """What this process knows of one ServingGroup that the cluster does not say, and that a restart may
     forget.
 
@@ -200,13 +200,13 @@ class Memory(msgspec.Struct, frozen=True):
 NOTHING_REMEMBERED = Memory()
 
 
-class PersistRevision(msgspec.Struct, frozen=True, tag=True):
+class PersistRevision(msgspec.Struct, frozen=True, tag=True, gc=False):
     """Store a revision before anything is made from it (MS-406)."""
 
     revision: Revision
 
 
-class DropRevision(msgspec.Struct, frozen=True, tag=True):
+class DropRevision(msgspec.Struct, frozen=True, tag=True, gc=False):
     """Forget a revision that nothing uses (MS-78)."""
 
     name: str
@@ -214,7 +214,7 @@ class DropRevision(msgspec.Struct, frozen=True, tag=True):
     resource_version: str
 
 
-class CreateService(msgspec.Struct, frozen=True, tag=True):
+class CreateService(msgspec.Struct, frozen=True, tag=True, gc=False):
     """Make the headless Service of an instance, before its pods (MS-442)."""
 
     group: str
@@ -222,7 +222,7 @@ class CreateService(msgspec.Struct, frozen=True, tag=True):
     instance: int
 
 
-class RepairService(msgspec.Struct, frozen=True, tag=True):
+class RepairService(msgspec.Struct, frozen=True, tag=True, gc=False):
     """Put a Service's selector back (R13)."""
 
     group: str
@@ -231,14 +231,14 @@ class RepairService(msgspec.Struct, frozen=True, tag=True):
     service: ServingService
 
 
-class DeleteService(msgspec.Struct, frozen=True, tag=True):
+class DeleteService(msgspec.Struct, frozen=True, tag=True, gc=False):
     """Remove a Service that no instance needs."""
 
     service: ServingService
     why: str
 
 
-class CreatePod(msgspec.Struct, frozen=True, tag=True):
+class CreatePod(msgspec.Struct, frozen=True, tag=True, gc=False):
     """Make one pod from the template of `revision`; index 0 is the entry."""
 
     group: str
@@ -248,7 +248,7 @@ class CreatePod(msgspec.Struct, frozen=True, tag=True):
     index: int
 
 
-class DeletePod(msgspec.Struct, frozen=True, tag=True):
+class DeletePod(msgspec.Struct, frozen=True, tag=True, gc=False):
     """Remove one pod, as it was when this was decided; `with_group` where its whole group goes."""
 
     pod: ServingPod
@@ -256,7 +256,7 @@ class DeletePod(msgspec.Struct, frozen=True, tag=True):
     with_group: bool = False
 
 
-class Adopt(msgspec.Struct, frozen=True, tag=True):
+class Adopt(msgspec.Struct, frozen=True, tag=True, gc=False):
     """Become the controller of an object that has our labels and name and no controller (MS-416)."""
 
     kind: str
@@ -277,18 +277,18 @@ Action = (
 )
 
 
-class Done(msgspec.Struct, frozen=True, tag=True):
+class Done(msgspec.Struct, frozen=True, tag=True, gc=False):
     """All is as wanted."""
 
 
-class Blocked(msgspec.Struct, frozen=True, tag=True):
+class Blocked(msgspec.Struct, frozen=True, tag=True, gc=False):
     """Nothing to do now, yet not as wanted. `reasons` are for people; a change or `Plan.recheck_at` wakes the
     key."""
 
     reasons: tuple[str, ...]
 
 
-class Act(msgspec.Struct, frozen=True, tag=True):
+class Act(msgspec.Struct, frozen=True, tag=True, gc=False):
     """Things to do, in groups that the executor may carry out at once: revisions, then adoptions and
     Services, then pods."""
 
@@ -296,7 +296,7 @@ class Act(msgspec.Struct, frozen=True, tag=True):
     reasons: tuple[str, ...]
 
 
-class Plan(msgspec.Struct, frozen=True):
+class Plan(msgspec.Struct, frozen=True, gc=False):
     """What planning one ModelServing gave. `states` are (group, instance ID) to the state that it has once
     the actions are under way; the controller tells people of the changes between two plans (MS-106).
     `problems` need a person: (reason, message)."""

@@ -34,7 +34,7 @@ from isthmus.modelserving.plan.model import (
 from isthmus.modelserving.plan.status import status
 
 
-class Revisions(msgspec.Struct, frozen=True):
+class Revisions(msgspec.Struct, frozen=True, gc=False):
     """The ControllerRevisions that carry a ModelServing's label: `owned` by it, free for adoption
     (`orphans`), and names that are `taken` for a while by those of a former one, with the reason."""
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 import msgspec
 
 
-class Member(msgspec.Struct, frozen=True):
+class Member(msgspec.Struct, frozen=True, gc=False):
     """One group, or one instance of a role, as a rollout sees it.
 
     `available`: complete and ready. `serving`: of use, as all that is available is. `outdated`: has another

@@ -28,7 +28,7 @@ def missing_ordinals(taken: Collection[int], wanted: int) -> Iterator[int]:
     return free_ordinals(taken, wanted, wanted - len(taken))
 
 
-class Candidate(msgspec.Struct, frozen=True):
+class Candidate(msgspec.Struct, frozen=True, gc=False):
     """Something that may be removed. `cost` is the sum of its pods' deletion costs (MS-57)."""
 
     ordinal: int
