@@ -8,7 +8,8 @@ observed states serves the whole pass (R03).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from isthmus.api.names import group_name
 from isthmus.modelserving.plan import numbers, rollout, scaling
@@ -23,6 +24,10 @@ def plan_groups(groups: Mapping[int, Group], desired: Desired, draft: Draft) -> 
     """Add to `draft` what brings the groups, by ordinal, to what is desired."""
     present = {ordinal: group for ordinal, group in groups.items() if group.exists}
     kept = _kept_name(present, desired, draft)
+    gaps = _gaps(present, kept, desired)
+    for gap in gaps:
+        if gap.hollow:  # they are there as soon as they are wanted (MS-299)
+            draft.hollow[gap.revision] = draft.hollow.get(gap.revision, 0) + gap.number
     for group in present.values():
         if group.state is State.DELETING:
             draft.delete_group(group, group.broken or "is being deleted")
@@ -35,7 +40,7 @@ def plan_groups(groups: Mapping[int, Group], desired: Desired, draft: Draft) -> 
             if not group.revision:  # only Services are left of it
                 target = _due(group.ordinal, kept, desired)
             plan_roles(group, target, desired, draft)
-    _create_missing(groups, present, kept, desired, draft)
+    _create_missing(gaps, groups, present, desired, draft)
 
 
 def _remove_surplus(present: Mapping[int, Group], desired: Desired, draft: Draft) -> None:
@@ -67,7 +72,7 @@ def _replace_outdated(present: Mapping[int, Group], desired: Desired, draft: Dra
     configuration = strategy.rolling_update_configuration if strategy is not None else None
     value = configuration.max_unavailable if configuration is not None else None
     allowed = numbers.max_unavailable(value, desired.spec.replicas)
-    going = rollout.replace(members, desired.spec.replicas, allowed)
+    going = rollout.replace(members, desired.spec.replicas - sum(draft.hollow.values()), allowed)
     for ordinal in going:
         draft.delete_group(present[ordinal], f"is replaced by revision {desired.revision.name}")
     waiting = [m.ordinal for m in members if m.outdated and not m.protected and m.ordinal not in going]
@@ -75,29 +80,53 @@ def _replace_outdated(present: Mapping[int, Group], desired: Desired, draft: Dra
         draft.because(f"{len(waiting)} outdated groups wait: at most {allowed} may be unavailable")
 
 
-def _create_missing(
-    groups: Mapping[int, Group], present: Mapping[int, Group], kept: str, desired: Desired, draft: Draft
-) -> None:
-    """Make the groups that are missing, at the lowest free ordinals, each at the revision that is due there
-    (MS-53). Groups without any pod are only counted: they are there as soon as they are wanted (MS-299)."""
+class _Gap(NamedTuple):
+    """Missing groups that are made from the same: `number` of them, in [start, below)."""
+
+    start: int
+    below: int
+    number: int
+    target: dict[str, RoleTarget]
+    revision: str
+
+    @property
+    def hollow(self) -> bool:
+        """Whether they need no pods."""
+        return not any(each.count for each in self.target.values())
+
+
+def _gaps(present: Mapping[int, Group], kept: str, desired: Desired) -> list[_Gap]:
+    """What is missing below the partition and above it, at the lowest free ordinals (MS-52, MS-53)."""
+    gaps = []
     wanted = desired.spec.replicas
     border = min(desired.group_partition, wanted)
     limit = wanted - len(present)
     for start, below in ((0, border), (border, wanted)):
-        free = min(limit, below - start - sum(start <= ordinal < below for ordinal in present))
-        if free <= 0:
+        count = min(limit, below - start - sum(start <= ordinal < below for ordinal in present))
+        if count > 0:
+            limit -= count
+            target = _due(start, kept, desired)
+            revision = next((each.revision for each in target.values()), desired.revision.name)
+            gaps.append(_Gap(start, below, count, target, revision))
+    return gaps
+
+
+def _create_missing(
+    gaps: Iterable[_Gap],
+    groups: Mapping[int, Group],
+    present: Mapping[int, Group],
+    desired: Desired,
+    draft: Draft,
+) -> None:
+    """Make the groups that are missing, each at the revision that is due there (MS-53)."""
+    for gap in gaps:
+        if gap.hollow:
             continue
-        limit -= free
-        target = _due(start, kept, desired)
-        revision = next((each.revision for each in target.values()), desired.revision.name)
-        if not any(each.count for each in target.values()):
-            draft.hollow[revision] = draft.hollow.get(revision, 0) + free
-            continue
-        for ordinal in scaling.free_ordinals(present.keys(), below, free, start=start):
+        for ordinal in scaling.free_ordinals(present.keys(), gap.below, gap.number, start=gap.start):
             if draft.full or not draft.may_create:
                 return
-            if _begin(groups.get(ordinal), ordinal, target, desired, draft):
-                draft.created[ordinal] = revision
+            if _begin(groups.get(ordinal), ordinal, gap.target, desired, draft):
+                draft.created[ordinal] = gap.revision
 
 
 def _begin(

@@ -118,7 +118,7 @@ def _repair(
     size = known.size if known is not None else max(instance.live, default=0) + 1
     draft.states[group.name, instance.id] = instance.state
     needed = template.has_service and (known is not None or size > 1)
-    if needed or service_name(group.name, instance.id) in group.services:
+    if needed or (known is None and service_name(group.name, instance.id) in group.services):
         _claim_service(group, instance.role, instance.ordinal, draft, claimed)
     for index in range(size):
         if index in instance.live:
