@@ -1,9 +1,8 @@
 """A real operator process for tests: started with a kubeconfig, asked over its ports, ended or killed.
 
 `OperatorProcess` is a context manager and belongs to no event loop, so that one process can serve all tests
-of a module. With `kill_at=K` it sends itself SIGKILL as its K-th write is about to leave, which is as abrupt
-as a crash can be (see killed_operator.py). Its log is kept and shown when it does not become ready.
-`proxied` makes a kubeconfig that leads through a FaultProxy.
+of a module. Its log is kept, and shown when it does not become ready. `proxied` makes a kubeconfig that leads
+through a FaultProxy.
 """
 
 from __future__ import annotations
@@ -39,16 +38,15 @@ class Reply(NamedTuple):
 class OperatorProcess:
     """See the module. `arguments` are added to the command line; later ones win."""
 
-    def __init__(self, kubeconfig: Path, log: Path, *arguments: str, kill_at: int | None = None) -> None:
+    def __init__(self, kubeconfig: Path, log: Path, *arguments: str) -> None:
         self.debug_port = free_port()
         self.health_port = free_port()
         self.metrics_port = free_port()
         self.log = log
-        module = ["isthmus.cli.main"] if kill_at is None else ["tests.support.killed_operator", str(kill_at)]
         self._command = [
             sys.executable,
             "-m",
-            *module,
+            "isthmus.cli.main",
             "operator",
             f"--kubeconfig={kubeconfig}",
             f"--debug-port={self.debug_port}",
