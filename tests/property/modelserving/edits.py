@@ -102,7 +102,11 @@ def heal(world: World) -> None:
                 set_image(each, "mended")
 
         if any(b'"bad"' in bytes(revision.data) for revision in world.revisions.values()):
-            _strategy(spec, 0)  # nothing is protected any more
+            for each in spec["template"]["roles"]:
+                each["partition"] = None  # what is protected could never become ready
+            rolling = (spec.get("rolloutStrategy") or {}).get("rollingUpdateConfiguration")
+            if rolling:
+                rolling["partition"] = None
 
     world.edit(mend)
     leave_alone = world.spec.recovery_policy == "None"

@@ -10,13 +10,11 @@ from hypothesis import strategies as st
 from isthmus.modelserving.plan.model import Done
 from tests.property.modelserving import rules
 from tests.property.modelserving.edits import CHANGES, POLICIES, edit, heal
-from tests.property.modelserving.world import CALM, FAULTS, STEPS, World
+from tests.property.modelserving.world import CALM, FAULTS, STEPS, World, scripts
 from tests.support.serving import role, serving
 
-NUMBERS = st.integers(0, 2**16 - 1)
 SHAPES = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1)), min_size=1, max_size=2)
-WORDS = st.sampled_from((*CALM, *CALM, *FAULTS, "blind", "progress", "service", *CHANGES))
-HISTORIES = st.lists(st.tuples(WORDS, NUMBERS), max_size=40)
+HISTORIES = scripts(*CALM, *CALM, *FAULTS, "blind", "progress", "service", *CHANGES)
 
 
 def begin(shape: list[tuple[int, int]], setting: int) -> World:

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from isthmus.api.meta import Key, Object, OwnerReference, Raw
@@ -426,15 +427,6 @@ def _convert(resource: str, raw: Raw) -> Any:
     return msgspec.json.decode(msgspec.json.encode(raw), type=_RESOURCES[resource].type)
 
 
-def walk(world: World, steps: list[tuple[str, int]]) -> Iterator[Plan]:
-    """Take steps of a generated script: each a word and a number that means what the word wants."""
-    for word, number in steps:
-        step = STEPS[word]
-        made = step(world, number)
-        if made is not None:
-            yield made
-
-
 def _pick(pods: list[ServingPod], number: int) -> ServingPod | None:
     return pods[number % len(pods)] if pods else None
 
@@ -495,4 +487,14 @@ STEPS: dict[str, Callable[[World, int], Plan | None]] = {
 }
 CALM = ("act", "act", "partly", "die", "restart", "deliver", "catch-up", "ready", "ready", "gone", "wait")
 """Steps in which nothing breaks but the operator."""
+NUMBERS = st.integers(0, 2**16 - 1)
 FAULTS = ("unready", "crash", "fail", "delete", "force")
+
+
+def scripts(*words: str) -> st.SearchStrategy[list[tuple[str, int]]]:
+    """Scripts of these words, each with a number that says to what; also long ones, which plain lists hardly
+    ever are."""
+    step = st.tuples(st.sampled_from(words), NUMBERS)
+    return st.sampled_from((0, 4, 12, 30)).flatmap(
+        lambda size: st.lists(step, min_size=size // 2, max_size=size)
+    )
