@@ -136,6 +136,16 @@ class Store:
         """The keys of all ModelServings."""
         return [serving.key for serving in self._caches.servings.values()]
 
+    def sizes(self) -> dict[str, int]:
+        """How much is held: names of ModelServings with objects, their groups, and groups of which something
+        is remembered. All fall back to 0 with the objects."""
+        entries = self._entries.values()
+        return {
+            "servings": len(entries),
+            "groups": sum(len(entry.facts) for entry in entries),
+            "remembered": sum(len(entry.memory) for entry in entries),
+        }
+
     def incomplete(self) -> tuple[str, ...]:
         """Names of the caches that have not been listed yet; while there are any, nothing may be
         concluded."""

@@ -24,8 +24,8 @@ def take(world: World, word: str, number: int) -> None:
         for pod in world.alive():
             world.delete(pod.metadata.name)
     elif word == "lose all":
-        for pod in list(world.pods):
-            world.vanish(pod)
+        for name in list(world.pods):
+            world.vanish(name)
     elif word == "progress":
         progress(world, number)
     else:

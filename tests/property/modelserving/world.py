@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from isthmus.api.meta import Key, Object, OwnerReference, Raw
-from isthmus.api.modelserving import MODEL_SERVINGS, ModelServing, Spec
+from isthmus.api.modelserving import MODEL_SERVINGS, ModelServing, Spec, Status
 from isthmus.api.pods import (
     CONTROLLER_REVISIONS,
     SERVING_PODS,
@@ -160,6 +160,23 @@ class World:
         spec = msgspec.json.decode(msgspec.json.encode(raw), type=ModelServing).spec
         metadata = replace(self.serving.metadata, generation=self.serving.metadata.generation + 1)
         self.put("modelservings", replace(self.serving, metadata=metadata, spec=spec))
+
+    def succeed(self) -> None:
+        """Somebody deletes the ModelServing and makes one of the same name and spec; the old one's objects
+        are still there."""
+        old = self.serving
+        self.drop("modelservings", self.key[1])
+        metadata = replace(old.metadata, uid=f"successor-{next(self._uids)}", generation=1)
+        self.put("modelservings", replace(old, metadata=metadata, status=Status()))
+
+    def collect_garbage(self, number: int) -> None:
+        """The garbage collector deletes some of what has no owner any more."""
+        for resource in ("pods", "services", "controllerrevisions"):
+            for index, (name, obj) in enumerate(sorted(self.objects[resource].items())):
+                owner = obj.metadata.controller()
+                if owner is None or owner.uid == self.serving.metadata.uid or not number >> index % 16 & 1:
+                    continue
+                self.delete(name) if resource == "pods" else self.drop(resource, name)
 
     # Kubelet, people, garbage collection
 
