@@ -15,7 +15,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -85,7 +85,7 @@ class Story:
 async def _play(scene: Scene, story: Story, *, keep: bool) -> None:
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, task.cancel)
     finished = False
     try:
@@ -100,8 +100,12 @@ async def _play(scene: Scene, story: Story, *, keep: bool) -> None:
         finished = True
     finally:
         if not (keep and finished):
-            # A second interrupt must not leave a person's cluster half cleaned.
-            await asyncio.shield(_clean(scene, story))
+            # Another interrupt must not leave a person's cluster half cleaned.
+            cleaning = loop.create_task(_clean(scene, story))
+            while not cleaning.done():
+                with suppress(asyncio.CancelledError):
+                    await asyncio.shield(cleaning)
+            cleaning.result()
     if keep:
         _explain(scene, story, debug)
 

@@ -281,7 +281,8 @@ def _stay(sandbox: Sandbox) -> None:
         raise KeyboardInterrupt
 
     # Whoever ends this process in the usual ways wants the sandbox gone, and waits for that.
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    # (A shell that starts it in the background has it ignore SIGINT, unless it says otherwise.)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, interrupt)
     try:
         code = sandbox.wait()

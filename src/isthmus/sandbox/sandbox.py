@@ -50,7 +50,7 @@ class Cluster:
     def __init__(self, sandbox: Sandbox, index: int, server: str) -> None:
         self.index = index
         self.server = server
-        self._sandbox = sandbox
+        self.sandbox = sandbox
         self._folder = sandbox.folder
 
     @property
@@ -117,7 +117,7 @@ class Cluster:
 
         Raises ControlFailed with the API server's text for one that it refuses.
         """
-        self._sandbox.call("install-crds", cluster=self.index, crds=list(crds))
+        self.sandbox.call("install-crds", cluster=self.index, crds=list(crds))
 
     def audit_events(self, user: str = "") -> list[Raw]:
         """The audited requests so far, oldest first, of one user or of all. Needs `audit`."""
@@ -127,7 +127,8 @@ class Cluster:
             return []
         # The last piece is empty, or an event that is being written at this moment.
         events: list[Raw] = [msgspec.json.decode(line) for line in lines[:-1]]
-        return [event for event in events if not user or event["user"]["username"] == user]
+        # Who was not let in at all has no name.
+        return [event for event in events if not user or event["user"].get("username") == user]
 
 
 class Sandbox:
