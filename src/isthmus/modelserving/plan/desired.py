@@ -127,7 +127,7 @@ def _stored_revision(revision: ControllerRevision) -> Revision | None:
         raw = msgspec.json.decode(revision.data)
         raw_roles = raw["data"] if isinstance(raw, dict) else raw
         roles = msgspec.convert(raw_roles, list[_StoredRole])
-    except (msgspec.MsgspecError, KeyError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, KeyError, TypeError, UnicodeDecodeError):
         return None
     name = revision.metadata.labels.revision
     if not name:
