@@ -70,6 +70,10 @@ def test_protected_groups_must_keep_their_revision(
 @example(
     partition=1, script=[("image", 0), ("progress", 5), ("lose all", 0), ("partly", 0b010101), ("restart", 0)]
 )
+@example(  # gone back to the first revision while others are at the second
+    partition=1,
+    script=[("act", 0), ("image", 0), ("progress", 1), ("image", 2), ("kill all", 0), ("progress", 1)],
+)
 @given(partition=st.integers(1, 3), script=SCRIPTS)
 def test_protected_role_replicas_must_keep_their_revision(
     partition: int, script: list[tuple[str, int]]

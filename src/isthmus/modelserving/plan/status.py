@@ -70,6 +70,8 @@ def current_revision(present: Iterable[Group], desired: Desired, draft: Draft) -
     used = Counter(group.revision for group in present if group.revision)
     used.update(draft.created.values())
     used.update(draft.hollow)
+    if any(instance.revision == new for group in present for instance in group.each()):
+        used[new] += 1  # a role that rolls by itself may have it in a group that is older, after going back
     current = desired.status.current_revision
     if current and (current in used or (current in desired.stored and _owes(present, desired, draft))):
         return current
