@@ -160,6 +160,7 @@ class ModelServingController:
         self._problems.pop(key, None)
         self._expectations.forget(key)
         self._status.forget(key)
+        self._executor.forget(key)
         self.decisions.forget(key)
 
 

@@ -22,7 +22,7 @@ from isthmus.api.names import role_id
 from isthmus.api.pods import CONTROLLER_REVISIONS, SERVING_PODS, SERVING_SERVICES, ServingPod
 from isthmus.errors import IsthmusError, WorldError
 from isthmus.kube.client import Client, PatchKind
-from isthmus.kube.errors import AlreadyExists, NotFound, WriteRefused
+from isthmus.kube.errors import AlreadyExists, Forbidden, NotFound, WriteRefused
 from isthmus.modelserving.plan import objects
 from isthmus.modelserving.plan.model import (
     Action,
@@ -51,6 +51,9 @@ ADOPTABLE: dict[str, Resource[Any]] = {
 }
 
 
+_CREATIONS = CreatePod | CreateService | PersistRevision
+
+
 class NameTaken(WorldError):
     """An object has the name that one of ours must have. Only its owner can mend that; tried again with
     backoff."""
@@ -64,10 +67,15 @@ class Executor:
         self._caches = caches
         self._store = store
         self._expectations = expectations
+        self._ending: dict[Key, str] = {}
 
     async def carry_out(self, desired: Desired, actions: Sequence[Action]) -> list[IsthmusError]:
         """Do it all; return what failed. Raises WriteRefused at once where this process may not write any
-        more."""
+        more.
+
+        Nothing can be created any more in a namespace that is being deleted, and the ModelServing will go
+        with it, so that this is no failure, and creating is not tried again.
+        """
         failed: list[IsthmusError] = []
         for number, group in groupby(actions, key=phase):
             errors = await self._at_once(desired, list(group))
@@ -75,6 +83,10 @@ class Executor:
             if errors and number == 0:
                 break
         return failed
+
+    def forget(self, key: Key) -> None:
+        """The ModelServing is gone."""
+        self._ending.pop(key, None)
 
     async def _at_once(self, desired: Desired, actions: Sequence[Action]) -> list[IsthmusError]:
         failed: list[IsthmusError] = []
@@ -104,6 +116,8 @@ class Executor:
             failed.append(error)
 
     async def _one(self, desired: Desired, action: Action) -> None:
+        if isinstance(action, _CREATIONS) and self._ending.get(_key(desired)) == desired.uid:
+            return
         match action:
             case CreatePod(group, template, revision, instance, index):
                 body = objects.pod(desired, group, template, revision, instance, index)
@@ -142,11 +156,16 @@ class Executor:
     async def _create(
         self, desired: Desired, resource: Resource[Any], body: dict[str, Any], encoded: bytes | None = None
     ) -> None:
-        key = (desired.namespace, desired.name)
+        key = _key(desired)
         try:
             written = await self._client.create(resource, desired.namespace, encoded or body)
         except AlreadyExists:
             await self._explain_existing(desired, resource, body["metadata"]["name"])
+            return
+        except Forbidden as error:
+            if not any(reason == "NamespaceTerminating" for _, reason, _ in error.causes):
+                raise
+            self._ending[key] = desired.uid
             return
         self._expectations.wrote(key, resource.name, written.resource_version)
 
@@ -157,9 +176,7 @@ class Executor:
         owner = found.metadata.controller()
         labels = found.metadata.labels
         if owner is not None and owner.uid == desired.uid and labels.name == desired.name:
-            self._expectations.wrote(
-                (desired.namespace, desired.name), resource.name, found.metadata.resource_version
-            )
+            self._expectations.wrote(_key(desired), resource.name, found.metadata.resource_version)
             return
         whose = f"belongs to {owner.kind} {owner.name}" if owner is not None else "belongs to nobody"
         raise NameTaken(
@@ -167,7 +184,7 @@ class Executor:
         )
 
     async def _delete_pod(self, desired: Desired, pod: ServingPod, with_group: bool) -> None:
-        key = (desired.namespace, desired.name)
+        key = _key(desired)
         metadata = pod.metadata
         self._store.intend(key, pod, with_group=with_group)
         try:
@@ -179,7 +196,7 @@ class Executor:
     async def _delete(
         self, desired: Desired, resource: Resource[Any], name: str, uid: str, resource_version: str
     ) -> None:
-        key: Key = (desired.namespace, desired.name)
+        key: Key = _key(desired)
         caches: dict[str, AnyCache] = {
             SERVING_PODS.name: self._caches.pods,
             SERVING_SERVICES.name: self._caches.services,
@@ -205,7 +222,11 @@ class Executor:
         written = await self._client.patch(
             resource, desired.namespace, name, msgspec.json.encode(body), kind=PatchKind.MERGE
         )
-        self._expectations.wrote((desired.namespace, desired.name), resource.name, written.resource_version)
+        self._expectations.wrote(_key(desired), resource.name, written.resource_version)
+
+
+def _key(desired: Desired) -> Key:
+    return desired.namespace, desired.name
 
 
 def _first(errors: Iterable[BaseException]) -> BaseException:
