@@ -69,6 +69,7 @@ async def run(options: OperatorOptions, *, clock: Clock | None = None) -> Exit:
     be used.
     """
     clock = clock or SystemClock()
+    asyncio.get_running_loop().set_exception_handler(_loop_complains)
     metrics = Metrics(process=True)
     client_metrics = ClientMetrics(metrics.registry)
     async with Client(options.config, clock=clock, metrics=client_metrics) as lease_client:
@@ -233,6 +234,16 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
             yield from _leaves(inner)
     else:
         yield error
+
+
+def _loop_complains(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """What no task could be told. uvloop calls it a fatal error where bytes come in for a TLS connection that
+    was just closed here, as when a request is given up; that is none, and not worth a traceback."""
+    error = context.get("exception")
+    if isinstance(error, RuntimeError) and "the handler is closed" in str(error):
+        log.debug("a closed connection had something left to say", error=str(error))
+    else:
+        loop.default_exception_handler(context)
 
 
 @contextmanager
