@@ -287,10 +287,11 @@ def test_objects_of_a_former_serving_must_be_in_the_way_and_nothing_else() -> No
 def test_objects_of_strangers_must_be_lasting_obstacles() -> None:
     scene = Scene(serving(role("p", 1, 1))).has_group(0)
     stranger = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="rs", uid="x", controller=True)
-    for objects in (scene.pods, scene.services):
-        for name, obj in list(objects.items()):
-            metadata = replace(obj.metadata, owner_references=(stranger,))
-            objects[name] = replace(obj, metadata=metadata)  # type: ignore[type-var, arg-type]
+    for name, pod in list(scene.pods.items()):
+        scene.pods[name] = with_meta(pod, owner_references=(stranger,))
+    service = scene.services["a-0-p-0-0"]
+    metadata = replace(service.metadata, owner_references=(stranger,))
+    scene.services["a-0-p-0-0"] = replace(service, metadata=metadata)
     assert set(group(scene).taken.values()) == {Obstacle("belongs to ReplicaSet rs (x)", lasting=True)}
     assert not group(scene).exists
 
