@@ -1,7 +1,7 @@
 """The last decisions about each ModelServing, for people who ask what the operator was thinking.
 
 Written by the controller at the end of each pass, read by the debug port. Bounded twice: RING decisions per
-ModelServing, and SERVINGS ModelServings, of which the one that was decided on longest ago is forgotten first.
+ModelServing, and TOTAL in all, of which those go first whose ModelServing was decided on longest ago.
 A decision that repeats the one before it is not kept again, so that waiting for an hour does not wash away
 how it came to that.
 """
@@ -33,7 +33,8 @@ from isthmus.modelserving.plan.model import (
 )
 
 RING: Final = 32
-SERVINGS: Final = 2000
+TOTAL: Final = 4000
+"""Decisions of all ModelServings together: some kilobytes each at worst."""
 MAX_ACTIONS: Final = 20
 """Actions that one decision lists; of longer ones it says how many more there were."""
 
@@ -41,9 +42,10 @@ MAX_ACTIONS: Final = 20
 class Decisions:
     """The rings. Reads give copies."""
 
-    def __init__(self, *, ring: int = RING, servings: int = SERVINGS) -> None:
+    def __init__(self, *, ring: int = RING, total: int = TOTAL) -> None:
         self._ring = ring
-        self._servings = servings
+        self._total = total
+        self._kept = 0
         self._rings: OrderedDict[Key, deque[Decision]] = OrderedDict()
 
     def decisions(self, namespace: str | None, name: str | None) -> Sequence[Decision]:
@@ -75,19 +77,25 @@ class Decisions:
             outcome=f"failed: {error}" if error else _outcome(plan),
             duration_seconds=round(took_s, 6),
         )
-        ring = self._rings.get(key)
-        if ring is None:
-            ring = self._rings[key] = deque(maxlen=self._ring)
-            if len(self._rings) > self._servings:
-                self._rings.popitem(last=False)
+        ring = self._rings.setdefault(key, deque(maxlen=self._ring))
         self._rings.move_to_end(key)
         if ring and _same(ring[-1], made):
             return
+        self._kept += len(ring) < self._ring
         ring.append(made)
+        if self._kept > self._total:
+            self._drop_oldest()
 
     def forget(self, key: Key) -> None:
         """The ModelServing is gone."""
-        self._rings.pop(key, None)
+        self._kept -= len(self._rings.pop(key, ()))
+
+    def _drop_oldest(self) -> None:
+        key, ring = next(iter(self._rings.items()))
+        ring.popleft()
+        self._kept -= 1
+        if not ring:
+            del self._rings[key]
 
 
 def _same(one: Decision, other: Decision) -> bool:

@@ -21,6 +21,8 @@ from isthmus.modelserving.plan.draft import Draft
 from isthmus.modelserving.plan.model import Desired, Failure, Group, Instance, State
 from isthmus.modelserving.plan.roles import role_partition
 
+MAX_DETAIL = 200
+"""Characters of a kubelet's message that a cause repeats."""
 MAX_LISTED = 20
 """Ordinals and causes named in one message; the rest is counted."""
 
@@ -229,7 +231,8 @@ def _instance_causes(instance: Instance) -> list[str]:
         for container in (*pod.status.init_container_statuses, *pod.status.container_statuses):
             waiting = container.state.waiting
             if waiting is not None and waiting.reason not in ("", "ContainerCreating", "PodInitializing"):
-                found.append(f"pod {pod.metadata.name}, container {container.name}: {waiting.reason}")
+                detail = f": {waiting.message[:MAX_DETAIL]}" if waiting.message else ""
+                found.append(f"pod {pod.metadata.name}, container {container.name}: {waiting.reason}{detail}")
         if pod.status.phase == "Succeeded":
             found.append(f"pod {pod.metadata.name} has ended (Succeeded)")
     return found
