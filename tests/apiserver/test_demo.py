@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from isthmus.api import crd
-from isthmus.sandbox import Cluster, NodeSettings, Sandbox
-from isthmus.sandbox import sandbox as sandboxes
+from isthmus.sandbox import Cluster, NodeSettings, Sandbox, leftovers
 from tests.support.controlplane import start_sandbox
 
 DEMO = [sys.executable, "-m", "isthmus.cli.main", "sandbox", "demo"]
@@ -83,7 +82,7 @@ def test_kept_demo_must_go_on_running_with_its_operator(state_home: Path) -> Non
         assert "a sandbox named 'demo' runs already" in play("--keep", code=2)
     finally:
         sandbox.stop()
-    assert sandboxes.running() == []
+    assert leftovers.running() == []
 
 
 def test_demo_on_a_cluster_must_take_back_everything(bare: Cluster) -> None:

@@ -14,8 +14,7 @@ import msgspec
 import pytest
 
 from isthmus.errors import UserError
-from isthmus.sandbox import Sandbox, SandboxFailed, build, processes
-from isthmus.sandbox import sandbox as sandboxes
+from isthmus.sandbox import Sandbox, SandboxFailed, build, leftovers, processes
 from isthmus.sandbox.processes import Identity
 from tests.support.controlplane import StartSandbox, start_sandbox
 
@@ -28,7 +27,7 @@ START = (
 
 @pytest.fixture(autouse=True)
 def state_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A place of this test's own, so that it sees no other sandboxes."""
+    """A place of this test's own, so that it sees no other leftovers."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     return tmp_path / "isthmus" / "sandbox"
 
@@ -130,7 +129,7 @@ def test_name_of_a_crashed_sandbox_must_be_usable_again(private_controlplane: St
     every = identities(crashed)
     os.kill(every[0].pid, signal.SIGKILL)
     wait_gone(every)
-    sandboxes.clear_crashed()
+    leftovers.clear_crashed()
     assert crashed.folder.log("etcd").exists(), "a named one keeps its logs"
     sandbox = private_controlplane(name="again", crds=())
     assert sandbox.cluster().request("/readyz") == "ok"

@@ -126,14 +126,14 @@ def kubectl(arguments: tuple[str, ...]) -> NoReturn:
 @click.option("--name", default="", help="Only this one; all where it is absent.")
 def status(name: str) -> None:
     """Show what runs: servers, their memory and CPU, addresses, files."""
-    from isthmus.sandbox import sandbox as sandboxes
+    from isthmus.sandbox import leftovers
     from isthmus.sandbox.report import describe
 
-    records = [record for record in sandboxes.running() if not name or record.name == name]
+    records = [record for record in leftovers.running() if not name or record.name == name]
     if not records:
         raise UserError(f"no sandbox named {name!r}" if name else "no sandbox runs")
     for record in records:
-        click.echo(describe(record, alive=sandboxes.is_running(record)))
+        click.echo(describe(record, alive=leftovers.is_running(record)))
 
 
 @command.command()
@@ -164,13 +164,12 @@ def logs(component: str, name: str, follow: bool, lines: int) -> None:
 @name_option
 def down(name: str) -> None:
     """End a sandbox and remove its folder."""
-    from isthmus.sandbox import Sandbox
-    from isthmus.sandbox import sandbox as sandboxes
+    from isthmus.sandbox import Sandbox, leftovers
 
     try:
         sandbox = Sandbox.attach(name)
     except UserError:
-        if not sandboxes.clear(name):
+        if not leftovers.clear(name):
             raise
         click.echo(f"cleared what was left of {name!r}", err=True)
         return

@@ -12,13 +12,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
 from isthmus import logs
-from isthmus.api.meta import Key
+from isthmus.api.meta import Key, Object
 from isthmus.api.times import format_time, parse_time
 from isthmus.clock import Clock
 from isthmus.errors import IsthmusError, WorldError
@@ -38,6 +38,7 @@ RETRY_S: Final = 0.3
 MAX_BACKOFF_S: Final = 60.0
 
 Raw = dict[str, Any]
+T = TypeVar("T", bound=Object)
 
 
 class Life:
@@ -95,8 +96,10 @@ class SimulatedNode:
         self._any_up.set()
         self._writes = asyncio.Semaphore(settings.writes)
         self._group: asyncio.TaskGroup | None = None
-        self._pods = Reflector(client, PODS, sink=_Pods(self), clock=clock)
-        self._nodes = Reflector(client, NODES, sink=_Nodes(self), clock=clock)
+        self._pods = Reflector(
+            client, PODS, sink=_Feed(self.see_pod, self.lose_pod, self.keep_pods), clock=clock
+        )
+        self._nodes = Reflector(client, NODES, sink=_Feed(self.see_node), clock=clock)
 
     async def run(self) -> None:
         """Be the node until cancelled."""
@@ -144,9 +147,9 @@ class SimulatedNode:
         if life.aspect is not None:
             self._addresses.free(life.aspect.address)
 
-    def keep_pods(self, keys: Iterable[Key]) -> None:
+    def keep_pods(self, keys: set[Key]) -> None:
         """All pods that are not in `keys` are gone."""
-        for key in self._lives.keys() - set(keys):
+        for key in self._lives.keys() - keys:
             self.lose_pod(self._lives[key].pod)
 
     def see_node(self, node: NodeObject) -> None:
@@ -353,42 +356,29 @@ class SimulatedNode:
             return ()
 
 
-class _Pods:
-    """The sink of the pods' watch."""
+class _Feed(Generic[T]):
+    """A sink that hands everything on: each object that is there, each that went, all keys after a list."""
 
-    def __init__(self, node: SimulatedNode) -> None:
-        self._node = node
+    def __init__(
+        self,
+        see: Callable[[T], None],
+        lose: Callable[[T], None] = lambda obj: None,
+        keep: Callable[[set[Key]], None] = lambda keys: None,
+    ) -> None:
+        self._see = see
+        self._lose = lose
+        self._keep = keep
 
-    def replace(self, source: str, items: list[Pod], resource_version: str) -> None:
-        self._node.keep_pods(pod.key for pod in items)
-        for pod in items:
-            self._node.see_pod(pod)
-
-    def upsert(self, source: str, obj: Pod) -> None:
-        self._node.see_pod(obj)
-
-    def remove(self, source: str, obj: Pod) -> None:
-        self._node.lose_pod(obj)
-
-    def progress(self, source: str, resource_version: str) -> None:
-        pass
-
-
-class _Nodes:
-    """The sink of the Nodes' watch."""
-
-    def __init__(self, node: SimulatedNode) -> None:
-        self._node = node
-
-    def replace(self, source: str, items: list[NodeObject], resource_version: str) -> None:
+    def replace(self, source: str, items: list[T], resource_version: str) -> None:
+        self._keep({item.key for item in items})
         for item in items:
-            self._node.see_node(item)
+            self._see(item)
 
-    def upsert(self, source: str, obj: NodeObject) -> None:
-        self._node.see_node(obj)
+    def upsert(self, source: str, obj: T) -> None:
+        self._see(obj)
 
-    def remove(self, source: str, obj: NodeObject) -> None:
-        pass
+    def remove(self, source: str, obj: T) -> None:
+        self._lose(obj)
 
     def progress(self, source: str, resource_version: str) -> None:
         pass

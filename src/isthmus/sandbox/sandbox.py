@@ -8,14 +8,10 @@ the end of a pipe. Each start also clears away what crashed ones left.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import os
 import secrets
-import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -23,16 +19,8 @@ import msgspec
 
 from isthmus.clock import SystemClock
 from isthmus.errors import UserError, WorldError
-from isthmus.sandbox import build, cluster, control, pki, places, processes, rbac, wire
-from isthmus.sandbox.settings import (
-    ADMIN,
-    Folder,
-    NodeSettings,
-    Programs,
-    Record,
-    Spec,
-    check_counts,
-)
+from isthmus.sandbox import build, cluster, control, leftovers, pki, places, processes, rbac, wire
+from isthmus.sandbox.settings import ADMIN, Folder, NodeSettings, Programs, Record, Spec, check_counts
 
 STOP_TIMEOUT_S: Final = 15.0
 STEER_TIMEOUT_S: Final = 120.0
@@ -178,15 +166,15 @@ class Sandbox:
             crds=tuple(crds),
             node=node or NodeSettings(),
         )
-        clear_crashed()
+        leftovers.clear_crashed()
         folder = Folder(places.state_home() / spec.name)
-        with _lock(folder, create=True) as lock:
+        with leftovers.lock(folder, create=True) as lock:
             if lock is None:
                 raise UserError(
                     f"a sandbox named {spec.name!r} runs already",
                     hint=f"`isthmus sandbox down --name {spec.name}` ends it; or give another --name",
                 )
-            _clear(folder)
+            leftovers.empty(folder)
             folder.logs.mkdir(mode=0o700)
             folder.write_private(folder.spec, msgspec.json.encode(spec))
             process = _spawn_supervisor(folder, spec, lock)
@@ -237,7 +225,7 @@ class Sandbox:
             record = self.folder.try_read_record()
             if record is not None:
                 processes.end(record.supervisor, grace_s=STOP_TIMEOUT_S)
-        _remove(self.folder)
+        leftovers.remove(self.folder)
 
     def wait(self) -> int:
         """Return the exit code of its supervisor when it ends; only where this process started it."""
@@ -277,121 +265,6 @@ class Sandbox:
     def audit_events(self, user: str = "") -> list[Raw]:
         """Cluster.audit_events of the first cluster."""
         return self.cluster(0).audit_events(user)
-
-
-def running() -> list[Record]:
-    """What every sandbox of this user says of itself, crashed ones that were not cleared included."""
-    try:
-        paths = sorted(path for path in places.state_home().iterdir() if path.is_dir())
-    except FileNotFoundError:
-        return []
-    records = (Folder(path).try_read_record() for path in paths)
-    return [record for record in records if record is not None]
-
-
-def is_running(record: Record) -> bool:
-    """Whether its supervisor lives."""
-    return processes.is_alive(record.supervisor)
-
-
-def clear_crashed() -> None:
-    """Remove the folders of ephemeral sandboxes whose supervisor is gone, and end what is left of them.
-
-    Others stay until their name is used again or `down` removes them, so that one can read their logs.
-    """
-    try:
-        paths = [path for path in places.state_home().iterdir() if path.is_dir()]
-    except FileNotFoundError:
-        return
-    for path in paths:
-        folder = Folder(path)
-        with _lock(folder, create=False) as lock:
-            if lock is None:
-                continue
-            try:
-                ephemeral = folder.read_spec().ephemeral
-            except (OSError, msgspec.DecodeError):
-                ephemeral = True
-            _end_recorded(folder)
-            if ephemeral:
-                shutil.rmtree(path, ignore_errors=True)
-
-
-def clear(name: str) -> bool:
-    """Remove what a crashed sandbox of that name left. Returns whether there was anything."""
-    folder = Folder(places.state_home() / places.check_name(name))
-    return _remove(folder)
-
-
-def _remove(folder: Folder) -> bool:
-    with _lock(folder, create=False) as lock:
-        if lock is None:
-            return False
-        _end_recorded(folder)
-        shutil.rmtree(folder.path, ignore_errors=True)
-        return True
-
-
-def _clear(folder: Folder) -> None:
-    """Empty a folder that is locked, of all but the lock."""
-    _end_recorded(folder)
-    for path in folder.path.iterdir():
-        if path == folder.lock:
-            continue
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
-
-
-def _end_recorded(folder: Folder) -> None:
-    """End what a supervisor that is gone recorded, if it still lives; normally the kernel has."""
-    record = folder.try_read_record()
-    if record is None:
-        return
-    for component in record.components.values():
-        if component.identity is not None:
-            processes.end(component.identity, grace_s=0)
-
-
-@contextlib.contextmanager
-def _lock(folder: Folder, *, create: bool) -> Iterator[int | None]:
-    """The locked file descriptor of a folder, or None where its supervisor (or another start) holds it.
-
-    With `create`, the folder is made where it is not there; else None stands for that too.
-    """
-    handle = _try_lock(folder, create=create)
-    try:
-        yield handle
-    finally:
-        if handle is not None:
-            os.close(handle)
-
-
-def _try_lock(folder: Folder, *, create: bool) -> int | None:
-    while True:
-        if create:
-            folder.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        try:
-            handle = os.open(folder.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except FileNotFoundError:
-            if create:
-                continue
-            return None
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(handle)
-            return None
-        # Another may have removed the folder between opening and locking; then this lock guards nothing.
-        try:
-            if os.path.samestat(os.fstat(handle), folder.lock.stat()):
-                return handle
-        except FileNotFoundError:
-            pass
-        os.close(handle)
-        if not create:
-            return None
 
 
 def _spawn_supervisor(folder: Folder, spec: Spec, lock: int) -> subprocess.Popen[bytes]:

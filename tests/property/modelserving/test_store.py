@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from msgspec.structs import replace
 
 from isthmus.api.modelserving import MODEL_SERVINGS
@@ -94,6 +94,7 @@ def step(world: World, live: Caches, word: str, number: int) -> None:
 
 
 @pytest.mark.covers("R04", "R05", "R19", "MS-37", "MS-45", "MS-416", "MS-448")
+@example(script=[("partly", 7), ("replicas", 0), ("catch-up", 0), ("die", 3)])
 @settings(max_examples=HALF)
 @given(script=scripts(*WORDS))
 def test_store_must_equal_one_that_is_listed_afresh(script: list[tuple[str, int]]) -> None:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from isthmus.modelserving.decisions import MAX_ACTIONS, Decisions, describe
 from isthmus.modelserving.plan.model import (
     Act,
+    Action,
     Adopt,
     Blocked,
     CreatePod,
@@ -117,7 +118,7 @@ def test_long_plan_must_be_cut_and_say_so() -> None:
 def test_every_action_must_have_words() -> None:
     desired = BASE.desired
     template, service = desired.revision.roles["p"], BASE.services["a-0-p-0-0"]
-    actions = (
+    actions: tuple[Action, ...] = (
         PersistRevision(desired.revision),
         DropRevision("a-x", "u", "1"),
         CreateService("a-0", "p", 1),

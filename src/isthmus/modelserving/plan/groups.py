@@ -22,7 +22,7 @@ from isthmus.modelserving.plan.status import current_revision
 
 def plan_groups(groups: Mapping[int, Group], desired: Desired, draft: Draft) -> None:
     """Add to `draft` what brings the groups, by ordinal, to what is desired."""
-    present = {ordinal: group for ordinal, group in groups.items() if group.exists}
+    present = {ordinal: group for ordinal, group in sorted(groups.items()) if group.exists}
     kept = _kept_name(present, desired, draft)
     gaps = _gaps(present, kept, desired)
     for gap in gaps:
@@ -34,7 +34,7 @@ def plan_groups(groups: Mapping[int, Group], desired: Desired, draft: Draft) -> 
     _remove_surplus(present, desired, draft)
     if not desired.by_role:
         _replace_outdated(present, desired, draft)
-    for group in sorted(present.values(), key=lambda each: each.ordinal):
+    for group in present.values():
         if group.name not in draft.deleting:
             target = targets(group.ordinal, group.revision, desired)
             if not group.revision:  # only Services are left of it

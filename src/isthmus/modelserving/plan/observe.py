@@ -60,7 +60,7 @@ def observe(name: str, facts: Facts, desired: Desired, memory: Memory, now: floa
         broken=broken,
         cost=sum(instance.cost for by_ordinal in instances.values() for instance in by_ordinal.values()),
         taken=taken,
-        orphans=tuple(orphans),
+        orphans=tuple(sorted(orphans, key=lambda each: each.metadata.name)),
         failures=failing,
         recheck_at=min((end for uid, end in ends.items() if uid not in expired), default=None),
     )
@@ -183,7 +183,9 @@ def _instance(
     role: str, id_: str, pods: list[ServingPod], desired: Desired, memory: Memory, expired: set[str]
 ) -> Instance:
     live = {ordinal(pod.metadata.name): pod for pod in pods if not pod.metadata.terminating}
-    dying = tuple(pod for pod in pods if pod.metadata.terminating)
+    dying = tuple(
+        sorted((pod for pod in pods if pod.metadata.terminating), key=lambda pod: pod.metadata.name)
+    )
     first = min(pods, key=_seniority)
     labels = first.metadata.labels
     broken = _instance_broken(id_, live.values(), dying, desired, memory, expired)
