@@ -112,10 +112,39 @@ async def test_a_listener_must_accept_what_is_just_within_its_limits() -> None:
 
 
 async def test_a_refusal_must_be_readable_while_the_client_still_sends() -> None:
-    """A close with input unread would be a reset, which takes the answer with it."""
-    async with listening(*Backend().routes()) as listener:
-        raw = request_bytes("POST", "/post", headers=b"Content-Length: 99999999\r\n", body=b"x" * 3_000_000)
-        assert parse_answers(await talk(port_of(listener), raw))[0].status == 413
+    """A close with input unread would be a reset, which fails the sending and may take the answer with it."""
+    limits = Limits(linger_s=10.0, drain_s=0.1)
+    raw = request_bytes("POST", "/post", headers=b"Content-Length: 99999999\r\n", body=b"x" * 10_000_000)
+
+    def send_all_then_read(port: int) -> bytes:
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.sendall(raw)
+            return client.recv(1 << 16)
+
+    async with listening(*Backend().routes(), limits=limits) as listener:
+        received = await asyncio.to_thread(send_all_then_read, port_of(listener))
+        assert parse_answers(received)[0].status == 413
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_what_comes_after_a_refusal_must_be_thrown_away(loop: str) -> None:
+    backend = Backend()
+
+    async def run() -> None:
+        async with listening(*backend.routes(), limits=Limits(linger_s=5.0, drain_s=0.1)) as listener:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port_of(listener))
+            writer.write(b"nonsense\r\n\r\n")
+            received = await reader.read()
+            for _ in range(3):
+                writer.write(request_bytes() + b"nonsense\r\n\r\n")
+                await writer.drain()
+                await asyncio.sleep(0.01)
+            writer.close()
+            await until(lambda: listener.connections == 0)
+        assert [answer.status for answer in parse_answers(received)] == [400]
+        assert not backend.seen
+
+    (uvloop.run if loop == "uvloop" else asyncio.run)(run())
 
 
 @pytest.mark.covers("R53")
@@ -355,7 +384,7 @@ async def test_stop_must_close_after_an_answer_whose_headers_are_gone() -> None:
 
         return Answer(body=pieces())
 
-    async with listening(get("/", handler), limits=Limits(drain_s=10)) as listener:
+    async with listening(get("/", handler), limits=Limits(drain_s=60)) as listener:
         reader, writer = await asyncio.open_connection("127.0.0.1", port_of(listener))
         writer.write(request_bytes(last=False))
         received = await reader.readuntil(b"1\r\n1\r\n")
@@ -370,7 +399,7 @@ async def test_stop_must_close_after_an_answer_whose_headers_are_gone() -> None:
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-def test_stop_must_cut_what_does_not_end(loop: str) -> None:
+def test_stop_must_cut_what_does_not_end(loop: str, capsys: pytest.CaptureFixture[str]) -> None:
     async def run() -> None:
         ended = asyncio.Event()
 
@@ -392,6 +421,7 @@ def test_stop_must_cut_what_does_not_end(loop: str) -> None:
             assert await read_to_end(reader) == b""
             writer.close()
         assert len(asyncio.all_tasks()) == 1, "no task outlives its listener"
+        assert "answers cut on stop" in capsys.readouterr().out
 
     (uvloop.run if loop == "uvloop" else asyncio.run)(run())
 
