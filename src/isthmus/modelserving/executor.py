@@ -19,7 +19,13 @@ import msgspec
 
 from isthmus.api.meta import Key, Resource
 from isthmus.api.names import role_id
-from isthmus.api.pods import CONTROLLER_REVISIONS, SERVING_PODS, SERVING_SERVICES, ServingPod
+from isthmus.api.pods import (
+    CONTROLLER_REVISIONS,
+    SERVING_PODS,
+    SERVING_SERVICES,
+    ServingLabels,
+    ServingPod,
+)
 from isthmus.errors import IsthmusError, WorldError
 from isthmus.kube.client import Client, PatchKind
 from isthmus.kube.errors import AlreadyExists, Forbidden, NotFound, WriteRefused
@@ -160,7 +166,7 @@ class Executor:
         try:
             written = await self._client.create(resource, desired.namespace, encoded or body)
         except AlreadyExists:
-            await self._explain_existing(desired, resource, body["metadata"]["name"])
+            await self._explain_existing(desired, resource, body["metadata"])
             return
         except Forbidden as error:
             if not any(reason == "NamespaceTerminating" for _, reason, _ in error.causes):
@@ -169,19 +175,21 @@ class Executor:
             return
         self._expectations.wrote(key, resource.name, written.resource_version)
 
-    async def _explain_existing(self, desired: Desired, resource: Resource[Any], name: str) -> None:
+    async def _explain_existing(
+        self, desired: Desired, resource: Resource[Any], raw_metadata: dict[str, Any]
+    ) -> None:
         """The cache has no such object of ours, the server has one: ours from a create whose answer was lost,
-        or another's (MS-35, MS-445). Raises NameTaken for the latter."""
+        or another's, or one whose labels somebody changed, so that the store sees it elsewhere or not at all
+        (MS-35, MS-445). Raises NameTaken for the latter two."""
+        name = raw_metadata["name"]
         found = await self._client.get(resource, desired.namespace, name)
         owner = found.metadata.controller()
-        labels = found.metadata.labels
-        if owner is not None and owner.uid == desired.uid and labels.name == desired.name:
+        labels, meant = found.metadata.labels, msgspec.convert(raw_metadata["labels"], ServingLabels)
+        if owner is not None and owner.uid == desired.uid and _place(labels) == _place(meant):
             self._expectations.wrote(_key(desired), resource.name, found.metadata.resource_version)
             return
         whose = f"belongs to {owner.kind} {owner.name}" if owner is not None else "belongs to nobody"
-        raise NameTaken(
-            f"{resource.kind} {name} exists and {whose}, with labels that are not this ModelServing's"
-        )
+        raise NameTaken(f"{resource.kind} {name} exists and {whose}, with labels of something else")
 
     async def _delete_pod(self, desired: Desired, pod: ServingPod, with_group: bool) -> None:
         key = _key(desired)
@@ -231,3 +239,7 @@ def _key(desired: Desired) -> Key:
 
 def _first(errors: Iterable[BaseException]) -> BaseException:
     return next(iter(errors))
+
+
+def _place(labels: ServingLabels) -> tuple[str, str, str, str]:
+    return labels.name, labels.group_name, labels.role, labels.role_id
