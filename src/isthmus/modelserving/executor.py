@@ -28,7 +28,7 @@ from isthmus.api.pods import (
 )
 from isthmus.errors import IsthmusError, WorldError
 from isthmus.kube.client import Client, PatchKind
-from isthmus.kube.errors import AlreadyExists, Forbidden, NotFound, WriteRefused
+from isthmus.kube.errors import AlreadyExists, ApiError, Forbidden, NotFound, ServerError, WriteRefused
 from isthmus.modelserving.plan import objects
 from isthmus.modelserving.plan.model import (
     Action,
@@ -197,8 +197,9 @@ class Executor:
         self._store.intend(key, pod, with_group=with_group)
         try:
             await self._delete(desired, SERVING_PODS, metadata.name, metadata.uid, metadata.resource_version)
-        except BaseException:
-            self._store.repent(key, pod)
+        except (ApiError, WriteRefused) as error:
+            if not isinstance(error, ServerError):  # else, or without an answer, it may have been done
+                self._store.repent(key, pod)
             raise
 
     async def _delete(
