@@ -6,6 +6,8 @@ of 20,000 pods fits anywhere. Reads only.
 
 from __future__ import annotations
 
+from typing import Final
+
 from isthmus.api import labels
 from isthmus.api.modelserving import MODEL_SERVINGS, ModelServing
 from isthmus.api.pods import SERVING_PODS, ServingPod
@@ -14,6 +16,9 @@ from isthmus.cli.dumps import Unreadable
 from isthmus.errors import IsthmusError, UserError
 from isthmus.kube.client import Client
 from isthmus.kube.config import load
+
+TIMEOUT_S: Final = 10.0
+"""How long one request to the API server may take, with its repeats."""
 
 
 async def fetch_view(kubeconfig: str | None, namespace: str | None, name: str | None) -> View:
@@ -25,7 +30,7 @@ async def fetch_view(kubeconfig: str | None, namespace: str | None, name: str | 
     servings: list[ModelServing] = []
     pods: list[ServingPod] = []
     try:
-        async with Client(config) as client:
+        async with Client(config, timeout_s=TIMEOUT_S) as client:
             async for page in client.list_all(MODEL_SERVINGS, namespace or ""):
                 servings += (serving for serving in page.items if name in (None, serving.metadata.name))
             async for pod_page in client.list_all(SERVING_PODS, namespace or "", label_selector=selector):

@@ -175,7 +175,7 @@ def test_bind_must_give_up_where_no_port_is_free(monkeypatch: pytest.MonkeyPatch
 
 
 def test_bound_ipv6_sockets_never_take_the_ipv4_port_too() -> None:
-    bound = bind("--x", LOOPBACK, 0)
+    bound = bind("--x", EVERYWHERE, 0)
     for sock in bound:
         if sock.family == socket.AF_INET6:
             assert sock.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY) == 1
