@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from isthmus.api.meta import Key, OwnerReference, Resource
+from isthmus.api.modelserving import MODEL_SERVINGS
 from isthmus.errors import IsthmusError
 from isthmus.kube.client import PatchKind, Written
 from isthmus.kube.errors import (
@@ -62,6 +63,7 @@ class Client:
         self.errors: dict[str, BaseException] = {}
         self.found: dict[str, Any] = {}
         self.meanwhile: Callable[[], None] = lambda: None
+        self.version = "500"
         self.flying = self.peak = 0
 
     async def create(self, resource: Resource[Any], namespace: str, body: Any) -> Written:
@@ -70,9 +72,17 @@ class Client:
         return await self._request("create", resource, decoded["metadata"]["name"], body)
 
     async def patch(
-        self, resource: Resource[Any], namespace: str, name: str, body: bytes, *, kind: PatchKind
+        self,
+        resource: Resource[Any],
+        namespace: str,
+        name: str,
+        body: bytes,
+        *,
+        kind: PatchKind,
+        subresource: str = "",
     ) -> Written:
         assert (namespace, kind) == ("default", PatchKind.MERGE)
+        assert subresource == ("status" if resource is MODEL_SERVINGS else "")
         return await self._request("patch", resource, name, msgspec.json.decode(body))
 
     async def delete(self, resource: Resource[Any], namespace: str, name: str, **preconditions: str) -> None:
@@ -99,7 +109,7 @@ class Client:
             self.flying -= 1
         self.sent[text] = sent
         self.log.append(f"end {text}")
-        return Written(name=name, namespace="default", uid="new", resource_version="500")
+        return Written(name=name, namespace="default", uid="new", resource_version=self.version)
 
 
 class Rig:
@@ -457,7 +467,7 @@ async def test_deletion_whose_answer_was_lost_must_still_be_no_loss(error: BaseE
 # The right to write
 
 
-@pytest.mark.covers("MS-430")
+@pytest.mark.covers("MS-430", "R15")
 async def test_refused_right_to_write_must_stop_everything_at_once() -> None:
     rig = Rig()
     refused = WriteRefused("the lease is lost")
