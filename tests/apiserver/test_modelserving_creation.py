@@ -319,7 +319,7 @@ EXAMPLES["network-topology"][0]["spec"]["template"] |= {
 }
 
 
-@pytest.mark.covers("MS-21", "MS-22", "MS-31", "MS-32", "MS-99", "R11")
+@pytest.mark.covers("MS-21", "MS-22", "MS-32", "MS-99", "R11")
 async def test_example_layouts_must_come_up_without_the_podgroup_api(world: World) -> None:
     """All eight at once, each under a name of its own."""
     due = {}

@@ -230,7 +230,7 @@ def grant(api: RawApi, user: str, namespace: str) -> None:
         assert answer.code == 201, answer.body
 
 
-@pytest.mark.covers("R33", "MS-118")
+@pytest.mark.covers("MS-118")
 async def test_operator_of_two_namespaces_must_need_no_rights_elsewhere_and_touch_nothing_there(
     world: World, cluster: Cluster, serving_api: RawApi, tmp_path: Path
 ) -> None:
