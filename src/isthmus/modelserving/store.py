@@ -218,10 +218,12 @@ class Store:
         )
 
     def repent(self, key: Key, pod: ServingPod) -> None:
-        """The deletion was refused."""
-        entry = self._entries.get(key)
-        if entry is not None:
-            _forget_uid(entry, pod.metadata.labels.group_name, pod.metadata.uid)
+        """The deletion was refused. Why it was wanted stays remembered."""
+        entry, uid, group = self._entries.get(key), pod.metadata.uid, pod.metadata.labels.group_name
+        memory = entry.memory.get(group) if entry is not None else None
+        if entry is not None and memory is not None:
+            kept = replace(memory, intended=memory.intended - {uid}, condemned=memory.condemned - {uid})
+            _remember(entry, group, kept)
 
     def settle(self, key: Key, groups: Mapping[int, Group]) -> None:
         """These groups were planned: losses that did not make one of them or its instances go need no

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from isthmus.modelserving.plan.model import Done
@@ -19,6 +19,13 @@ LETHAL = st.sampled_from(["crash", "fail", "delete", "force"])
 
 @pytest.mark.covers(
     "R07", "R16", "MS-85", "MS-86", "MS-271", "MS-272", "MS-274", "MS-275", "MS-414", "MS-444", "MS-445"
+)
+@example(  # one deletion was refused, and the answer to the other was lost
+    policy="ServingGroupRecreate",
+    workers=0,
+    fault="delete",
+    which=0,
+    script=[("gone", 1), ("catch-up", 0), ("partly", 9), ("act", 0)],
 )
 @given(
     policy=st.sampled_from(["RoleRecreate", "ServingGroupRecreate"]),

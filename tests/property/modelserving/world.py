@@ -289,6 +289,8 @@ class World:
         after `dies_after` of them. It waits to see its own writes first, unless it is `blind`."""
         if not blind:
             self._catch_up()
+        while self._caches["modelservings"].get(self.key) is None:
+            self.deliver("modelservings", 1)  # a successor whose creation has not been shown yet
         view = self.view()
         made = plan(view.desired, view.groups, view.revisions, self.now)
         for check in self.checks:

@@ -416,6 +416,17 @@ def test_refused_deletion_must_be_forgotten() -> None:
     bench.store.repent(("default", "unknown"), pod)
 
 
+@pytest.mark.covers("MS-278", "R16")
+def test_refused_deletion_must_not_make_the_loss_forgotten_for_which_it_was() -> None:
+    bench, scene = whole()
+    bench.remove(scene.pods["a-0-p-0-0"])
+    left = scene.pods["a-0-p-0-1"]
+    bench.store.intend(A, left, with_group=False)
+    bench.store.repent(A, left)
+    bench.settle()
+    assert bench.broken() == ["p-0"]
+
+
 @pytest.mark.covers("R29")
 def test_intention_about_what_is_gone_already_must_leave_no_trace() -> None:
     bench, scene = whole()
