@@ -5,6 +5,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
+FAST := -n 2 --dist loadfile -q
 
 export GOFLAGS := -mod=readonly
 
@@ -33,11 +34,12 @@ check: setup ## format, lint, types, import contracts, fast tests: below 60 seco
 	$(BIN)/codespell src tests docs README.md CONTRIBUTING.md CHANGELOG.md Makefile
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(PYTEST) tests/unit tests/property -q
+	$(PYTEST) $(FAST) tests/unit tests/property
 
 .PHONY: test
 test: setup controlplane ## everything that must hold
-	$(PYTEST)
+	$(PYTEST) $(FAST) tests/unit tests/property
+	$(PYTEST) -q tests/services tests/cli tests/apiserver
 
 .PHONY: controlplane
 controlplane: setup ## build the control plane once per machine
