@@ -193,7 +193,7 @@ def _instance(
     size = template.size if template is not None else len(live)
     if broken or (dying and not live):
         state = State.DELETING
-    elif not dying and live.keys() == set(range(size)) and all(_serves(pod) for pod in live.values()):
+    elif len(live) == size == max(live, default=-1) + 1 and all(_serves(pod) for pod in live.values()):
         state = State.RUNNING
     else:
         state = State.CREATING

@@ -36,7 +36,7 @@ def deleted(scene: Scene) -> list[int]:
 # Scaling
 
 
-@pytest.mark.covers("MS-52", "MS-225")
+@pytest.mark.covers("MS-52", "MS-225", "MS-266")
 @pytest.mark.parametrize(
     ("there", "replicas", "expected"),
     [
@@ -238,6 +238,14 @@ def test_newest_other_revision_must_stand_in_for_a_lost_one() -> None:
     assert made_from(scene) == {0: {"p:two"}}
 
 
+@pytest.mark.covers("MS-300")
+def test_network_topology_that_is_taken_away_must_change_nothing() -> None:
+    topology = {"networkTopology": {"groupPolicy": {"mode": "hard", "highestTierAllowed": 1}}}
+    scene = Scene(serving(role("p", 2, 1), template=topology)).has_group(0)
+    scene.serving = serving(role("p", 2, 1), generation=2)
+    assert isinstance(scene.plan().decision, Done)
+
+
 @pytest.mark.covers("MS-53")
 def test_partition_on_a_new_serving_must_protect_nothing() -> None:
     scene = Scene(serving(role("p"), replicas=2, partition=5))
@@ -248,6 +256,13 @@ def test_partition_on_a_new_serving_must_protect_nothing() -> None:
 def test_lost_status_must_not_lose_the_protection() -> None:
     scene = rolled(replicas=3, partition=2).has_groups(0, 2, of=OLD).reports(current_revision="")
     assert made_from(scene)[1] == {"p:one", "q:one"}
+
+
+@pytest.mark.covers("MS-53", "MS-102")
+def test_lost_status_must_be_made_up_from_the_groups_and_not_from_the_newest_history() -> None:
+    third = serving(role("p", image="three"), replicas=2, partition=2)
+    scene = Scene(third, stored=[OLD, NEW, third]).has_group(0, of=OLD)
+    assert made_from(scene) == {1: {"p:one", "q:one"}}
 
 
 @pytest.mark.covers("MS-256", "MS-412", "MS-413")

@@ -9,8 +9,9 @@ import pytest
 from isthmus.api.pods import ControllerRevision
 from isthmus.modelserving.plan import objects
 from isthmus.modelserving.plan.desired import desired
-from isthmus.modelserving.plan.model import Desired
-from tests.support.serving import revision_object, role, serving
+from isthmus.modelserving.plan.model import CreatePod, CreateService, Desired, PersistRevision
+from tests.support import manifests
+from tests.support.serving import Scene, actions, revision_object, role, serving
 
 OWNER = {
     "apiVersion": "workload.serving.volcano.sh/v1alpha1",
@@ -136,6 +137,20 @@ def test_revision_must_hold_all_roles_in_full_and_read_back_as_the_same() -> Non
         ("q", 3, 0, 1, 1),
     ]
     assert not back.roles["p"].foreign
+
+
+@pytest.mark.covers("MS-25")
+def test_plan_must_make_pods_services_and_revisions_and_nothing_else() -> None:
+    claims = manifests.pod_template(volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}])
+    scene = Scene(serving(role("p", 2, 2, entryTemplate=claims), role("q"), replicas=2), stored=[])
+    assert {type(each) for each in actions(scene.plan())} == {PersistRevision, CreateService, CreatePod}
+    of = scene.desired
+    made = [objects.controller_revision(of, of.revision, 1), objects.service(of, "a-0", "p", 0), pod(of)]
+    assert [(raw["apiVersion"], raw["kind"]) for raw in made] == [
+        ("apps/v1", "ControllerRevision"),
+        ("v1", "Service"),
+        ("v1", "Pod"),
+    ]
 
 
 def test_revision_must_be_encoded_as_the_api_server_would() -> None:

@@ -6,7 +6,16 @@ import pytest
 from msgspec.structs import replace
 
 from isthmus.api.meta import OwnerReference
-from isthmus.modelserving.plan.model import Group, Instance, Memory, Obstacle, State
+from isthmus.modelserving.plan.model import (
+    NOTHING_REMEMBERED,
+    Facts,
+    Group,
+    Instance,
+    Memory,
+    Obstacle,
+    State,
+)
+from isthmus.modelserving.plan.observe import observe
 from tests.support.serving import (
     NOW,
     Scene,
@@ -39,6 +48,12 @@ def test_whole_ready_group_must_be_running() -> None:
     assert {each.state for each in found.each()} == {State.RUNNING}
     assert found.revision == scene.desired.revision.name
     assert set(found.services) == {"a-0-p-0-0", "a-0-p-1-0"}
+
+
+@pytest.mark.covers("MS-40")
+def test_group_that_no_object_tells_of_must_not_exist() -> None:
+    found = observe("a-7", Facts(), Scene(serving(TWO)).desired, NOTHING_REMEMBERED, NOW)
+    assert (found.exists, found.each(), found.revision, found.serving) == (False, [], "", False)
 
 
 @pytest.mark.covers("MS-41", "MS-280", "MS-403")
@@ -79,7 +94,7 @@ def test_group_whose_pods_are_all_dying_must_be_deleting_whatever_they_say() -> 
     assert not group(scene).serving
 
 
-@pytest.mark.covers("MS-86", "MS-445")
+@pytest.mark.covers("MS-84", "MS-86", "MS-445")
 def test_dying_pod_must_break_its_instance_alone() -> None:
     scene = Scene(serving(TWO)).has_group(0).terminate("a-0-p-0-1")
     assert instance(scene).broken == "pod a-0-p-0-1 is being deleted"
@@ -140,7 +155,7 @@ def test_our_own_deletions_must_not_break_a_group() -> None:
     assert group(scene).broken == "is being deleted"
 
 
-@pytest.mark.covers("R16", "MS-414")
+@pytest.mark.covers("R16", "MS-84", "MS-414")
 def test_loss_must_act_on_the_uids_of_its_generation_only() -> None:
     scene = Scene(serving(TWO)).has_group(0)
     scene.memory["a-0"] = Memory(lost={"p-0": frozenset({"of-the-old-generation"})})
@@ -149,6 +164,16 @@ def test_loss_must_act_on_the_uids_of_its_generation_only() -> None:
     scene.memory["a-0"] = Memory(lost={"p-0": frozenset({uid})})
     assert instance(scene).broken == "a pod of it was deleted"
     assert instance(scene, "p-1").broken == ""
+
+
+@pytest.mark.covers("R16", "MS-85")
+def test_loss_of_a_former_generation_must_not_break_the_group_that_is_being_made() -> None:
+    scene = Scene(serving(TWO, recovery="ServingGroupRecreate")).has_group(0, only=["p-0"])
+    scene.memory["a-0"] = Memory(bereaved={"p": frozenset({"of-the-old-generation"})})
+    assert group(scene).broken == ""
+    uid = scene.pods["a-0-p-0-0"].metadata.uid
+    scene.memory["a-0"] = Memory(bereaved={"p": frozenset({uid})})
+    assert group(scene).broken == "a pod of role p was deleted"
 
 
 @pytest.mark.covers("MS-83", "MS-431")
@@ -251,6 +276,15 @@ def test_lost_history_must_be_outdated_by_hash_and_unknown_without_one() -> None
         labels = replace(pod.metadata.labels, role_template_hash="")
         scene.pods[name] = with_meta(pod, labels=labels)
     assert group(scene).revision == scene.revision(OLD).name
+
+
+@pytest.mark.covers("MS-72", "MS-255")
+def test_present_hash_must_count_also_under_the_label_of_a_lost_revision() -> None:
+    scene = Scene(serving(role("p"))).has_group(0)
+    pod = scene.pods["a-0-p-0-0"]
+    scene.pods["a-0-p-0-0"] = with_meta(pod, labels=replace(pod.metadata.labels, revision="lost"))
+    assert instance(scene).template is not None
+    assert group(scene).revision == scene.desired.revision.name
 
 
 def test_instance_of_lost_history_must_run_as_long_as_it_has_no_gap() -> None:

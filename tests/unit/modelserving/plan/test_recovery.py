@@ -58,13 +58,24 @@ def test_pod_that_serves_or_starts_must_not_count_as_failed(status: PodStatus) -
     ],
 )
 def test_failed_pod_must_say_why_and_where(status: PodStatus, reason: str, container: str) -> None:
-    found = failure(pod(status), {})
+    victim = pod(status)
+    found = failure(victim, {})
     assert found is not None
-    assert (found.pod, found.reason, found.container) == ("a-0-p-0-0", reason, container)
-    assert found.uid == pod(status).metadata.uid or found.uid
+    assert (found.pod, found.uid) == ("a-0-p-0-0", victim.metadata.uid)
+    assert (found.reason, found.container) == (reason, container)
     assert found.at == NOW - 10
 
 
+@pytest.mark.covers("MS-82")
+def test_ready_pod_never_counts_as_failed_whatever_its_restarts() -> None:
+    crash = ContainerStatus(
+        name="engine", restart_count=9, state=ended(NOW - 1), last_state=ended(NOW - 2, code=137)
+    )
+    status = replace(ready_status(), container_statuses=(crash,), init_container_statuses=(crash,))
+    assert failure(pod(status), {}) is None
+
+
+@pytest.mark.covers("MS-81", "MS-88")
 def test_terminating_pod_never_counts_as_failed() -> None:
     assert failure(terminating(pod(failed_status())), {}) is None
     assert failure(terminating(pod(crashed_status())), {}) is None

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from isthmus.modelserving.plan.draft import MAX_PODS_PER_PASS
 from isthmus.modelserving.plan.model import (
     Blocked,
     CreatePod,
@@ -161,6 +162,22 @@ def test_instance_of_lost_history_must_have_its_gaps_filled_and_nothing_cut() ->
     assert in_words(scene.plan()) == ["create pod a-0-p-0-2"]
     scene.services.clear()
     assert "create Service a-0-p-0-0" in in_words(scene.plan())
+
+
+@pytest.mark.covers("MS-32", "MS-58")
+def test_single_pod_of_lost_history_must_get_no_service() -> None:
+    scene = Scene(serving(role("p", 1, 1, image="two"), partition=1)).has_group(0, of=serving(role("p")))
+    assert actions(scene.plan()) == ()
+
+
+def test_repair_of_a_huge_instance_must_be_bounded() -> None:
+    scene = Scene(serving(role("p", 1, 2**31 - 2))).has_group(0, only=[])
+    small = Scene(serving(role("p"))).has_group(0).pods["a-0-p-0-0"]
+    labels = replace(small.metadata.labels, revision=scene.desired.revision.name, role_template_hash="x")
+    scene.pods["a-0-p-0-0"] = with_meta(small, labels=labels)
+    planned = scene.plan()
+    assert len(pods_created(planned)) == MAX_PODS_PER_PASS
+    assert planned.status.available_replicas == 0
 
 
 def test_pod_that_its_instance_has_no_place_for_must_go() -> None:
@@ -335,7 +352,7 @@ def test_roles_removed_and_added_in_one_edit_must_change_at_once() -> None:
     assert pods_created(scene.plan()) == {"a-0-r-0-0"}
 
 
-@pytest.mark.covers("MS-72", "MS-264")
+@pytest.mark.covers("MS-46", "MS-72", "MS-264")
 def test_replica_without_a_hash_and_history_must_be_left_alone() -> None:
     after = serving(role("p", 2, image="two"), by_role=True)
     before = serving(role("p", 2), by_role=True)

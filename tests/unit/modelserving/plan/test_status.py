@@ -10,13 +10,16 @@ from msgspec.structs import replace
 from isthmus.api.modelserving import Condition, Status
 from isthmus.api.pods import ContainerState, ContainerStatus, Waiting
 from isthmus.api.times import format_time
+from isthmus.modelserving.plan.model import DropRevision
 from isthmus.modelserving.plan.status import refused, with_problem
 from tests.support.serving import (
     NOW,
     Scene,
+    actions,
     conditions,
     ended,
     failed_status,
+    pods_deleted,
     role,
     serving,
     unready_status,
@@ -76,6 +79,20 @@ def test_label_selector_must_pick_one_pod_of_each_group_also_without_groups() ->
         "modelserving.volcano.sh/role-id=p-0,modelserving.volcano.sh/role=p"
     )
     assert Scene(serving(role("p"), role("q"), replicas=0)).plan().status.label_selector == expected
+
+
+@pytest.mark.covers("MS-436")
+def test_pod_of_the_label_selector_must_be_the_last_of_its_group_to_be_scaled_away() -> None:
+    scene = Scene(serving(role("p", 1), role("q", 1))).has_group(0)
+    for number in (1, 2):
+        scene.has_instance("a-0", "p", number).has_instance("a-0", "q", number)
+    selected = {
+        name
+        for name, pod in scene.pods.items()
+        if pod.entry and (pod.metadata.labels.role, pod.metadata.labels.role_id) == ("p", "p-0")
+    }
+    gone = pods_deleted(scene.plan())
+    assert (selected, len(gone), selected & gone) == ({"a-0-p-0-0"}, 4, set())
 
 
 @pytest.mark.covers("MS-8", "MS-410")
@@ -144,7 +161,7 @@ def test_current_revision_must_stay_while_the_last_protected_group_is_gone() -> 
     status = scene.plan().status
     assert status.current_revision == scene.revision(OLD).name
     scene.reports(current_revision=status.current_revision)
-    assert not any("ControllerRevision" in str(each) for each in (scene.plan().decision,))
+    assert not any(isinstance(each, DropRevision) for each in actions(scene.plan()))
     scene = rolling(1, 1, partition=1).terminate("a-0")
     assert scene.plan().status.current_revision == scene.revision(OLD).name
 
@@ -176,6 +193,14 @@ def test_conditions_must_exclude_one_another_and_name_ordinals() -> None:
     assert conditions(protected.plan().status)["Progressing"] == ("True", "GroupProgressing")
 
 
+@pytest.mark.covers("MS-9")
+def test_condition_types_must_be_these_three() -> None:
+    starting, updating = Scene(serving(role(), replicas=2)), rolling(2, 2, max_unavailable=1)
+    updating.reports(conditions=starting.plan().status.conditions)
+    types = {each.type for scene in (starting, updating) for each in scene.plan().status.conditions}
+    assert types == {"Available", "Progressing", "UpdateInProgress"}
+
+
 @pytest.mark.covers("MS-105", "MS-433")
 def test_condition_must_keep_its_time_while_it_stays_and_its_text_must_follow() -> None:
     scene = Scene(serving(role("p"), replicas=2)).has_group(0)
@@ -184,9 +209,10 @@ def test_condition_must_keep_its_time_while_it_stays_and_its_text_must_follow() 
     scene.has_group(1, status=unready_status())
     second = scene.reported().status
     assert [each.last_transition_time for each in second.conditions] == [format_time(NOW)] * 2
-    assert (
-        second.conditions == first.conditions or second.conditions[0].message != first.conditions[0].message
-    )
+    assert [status.conditions[0].message for status in (first, second)] == [
+        "Groups [1] are not ready",
+        "Groups [1] are not ready",
+    ]
     scene.set_status("a-1", unready_status())
     scene.lose("a-1").has_group(1)
     third = {each.type: each for each in scene.reported().status.conditions}
