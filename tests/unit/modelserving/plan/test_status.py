@@ -122,6 +122,16 @@ def test_status_must_tell_what_the_plan_takes_down_at_once() -> None:
     assert conditions(scene.plan().status)["Available"] == ("False", "GroupProgressing")
 
 
+@pytest.mark.covers("R09", "MS-432")
+def test_group_of_which_a_role_rolls_must_not_be_available_from_that_plan_on() -> None:
+    before = serving(role("p", 2), role("q"), by_role=True)
+    after = serving(role("p", 2, image="two"), role("q"), by_role=True)
+    scene = Scene(after, stored=[before, after]).has_group(0, of=before)
+    status = scene.plan().status
+    assert counts(status) == (1, 1, 0, 0)
+    assert conditions(status)["UpdateInProgress"] == ("True", "GroupsUpdating")
+
+
 @pytest.mark.covers("MS-101", "MS-257")
 def test_partition_must_keep_old_groups_apart() -> None:
     scene = rolling(3, 2, max_unavailable=1, partition=3)
