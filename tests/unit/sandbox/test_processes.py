@@ -22,6 +22,9 @@ SLEEP = "/bin/sleep"
 @pytest.fixture
 def sleeper(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     process = processes.spawn([SLEEP, "600"], log=tmp_path / "log", cwd=tmp_path, env={})
+    line = Path(f"/proc/{process.pid}/cmdline")
+    while not line.read_bytes().startswith(SLEEP.encode()):  # the wrapper has become the program
+        time.sleep(0.005)
     yield process
     process.kill()
     process.wait()
