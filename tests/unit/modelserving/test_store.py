@@ -380,8 +380,9 @@ def test_replica_that_does_not_lead_must_remember_nothing() -> None:
     bench, scene = whole(leading=False)
     bench.remove(scene.pods["a-0-p-0-0"])
     bench.put(replace(scene.pods["a-0-p-1-0"], status=ready_status(restarts=3)))
+    bench.put(replace(scene.pods["a-0-q-0-0"], status=crashed_status()))
     bench.settle()
-    assert bench.broken() == []
+    assert bench.broken() == ["q-0"]
     assert bench.store.sizes()["remembered"] == 0
 
 
@@ -481,6 +482,11 @@ def test_loss_that_came_while_a_plan_was_carried_out_must_outlive_it() -> None:
     bench.remove(scene.pods["a-0-p-0-0"])
     bench.store.settle(A, groups)
     assert bench.broken() == ["p-0"]
+    bench, scene = whole(replace_policy("ServingGroupRecreate"))
+    groups = bench.view().groups
+    bench.remove(scene.pods["a-0-q-0-0"])
+    bench.store.settle(A, groups)
+    assert bench.group().broken
     bench, scene = whole(replace_policy("None"))
     bench.remove(scene.pods["a-0-p-0-0"])
     groups = bench.view().groups

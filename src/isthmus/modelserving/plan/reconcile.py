@@ -111,7 +111,6 @@ def _drop_revisions(
     if desired.status.current_revision != current or desired.revision.name not in desired.stored:
         return
     used = {current, desired.revision.name}
-    used.update(action.revision for action in draft.actions if isinstance(action, CreatePod))
     for group in groups.values():
         used.update(instance.revision for instance in group.each())
     for revision in revisions.owned:

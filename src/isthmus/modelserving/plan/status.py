@@ -56,12 +56,8 @@ def status(groups: Mapping[int, Group], desired: Desired, draft: Draft, now: flo
 
 
 def is_available(group: Group, draft: Draft) -> bool:
-    """Whether every role of the group is complete and ready, and stays so in this pass."""
-    return (
-        group.state is State.RUNNING
-        and group.name not in draft.deleting
-        and group.name not in draft.disturbed
-    )
+    """Whether every role of a group that stays is complete and ready, and stays so in this pass."""
+    return group.state is State.RUNNING and group.name not in draft.disturbed
 
 
 def current_revision(present: Iterable[Group], desired: Desired, draft: Draft) -> str:

@@ -96,6 +96,16 @@ def test_revision_must_stay_while_a_dying_pod_or_a_new_one_has_it() -> None:
     assert dropped(scene) == []  # the present one is not stored yet
 
 
+@pytest.mark.covers("MS-75", "MS-78")
+def test_revision_must_stay_while_a_role_that_did_not_change_has_its_label() -> None:
+    before = serving(role("p"), role("q"), by_role=True)
+    after = serving(role("p", image="two"), role("q"), by_role=True)
+    scene = Scene(after, stored=[before, after]).has_group(0).lose("a-0-q")
+    scene.has_instance("a-0", "q", 0, of=replace(scene.desired, revision=scene.revision(before)))
+    scene.reports(current_revision=scene.desired.revision.name)
+    assert dropped(scene) == []
+
+
 @pytest.mark.covers("MS-223")
 def test_revision_that_is_terminating_must_not_be_dropped_again() -> None:
     scene = Scene(NEW, stored=[OLD, NEW]).has_groups(0, 1)
