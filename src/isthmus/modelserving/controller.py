@@ -36,6 +36,18 @@ log = logs.get(__name__)
 _REASONS = {State.CREATING: "RoleCreating", State.RUNNING: "RoleRunning", State.DELETING: "RoleDeleting"}
 
 
+class _Told:
+    """What people have been told about one ModelServing: the states of its instances, None before its first
+    pass, and its problems. A successor of the same name begins anew."""
+
+    __slots__ = ("problems", "states", "uid")
+
+    def __init__(self, uid: str) -> None:
+        self.uid = uid
+        self.states: dict[tuple[str, str], State] | None = None
+        self.problems: tuple[tuple[str, str], ...] = ()
+
+
 class ModelServingController:
     """See the module. Give `reconcile` to a runtime Controller."""
 
@@ -55,8 +67,7 @@ class ModelServingController:
         self._clock = clock
         self._executor = Executor(client, caches, store, expectations)
         self._status = StatusWriter(client, expectations, clock)
-        self._states: dict[Key, dict[tuple[str, str], State]] = {}
-        self._problems: dict[Key, tuple[tuple[str, str], ...]] = {}
+        self._told: dict[Key, _Told] = {}
         self._seen: dict[str, Seen] = {cache.resource.name: cache for cache in caches.all}
 
     async def reconcile(self, key: Key) -> Outcome:
@@ -105,15 +116,15 @@ class ModelServingController:
 
     async def _refuse(self, key: Key, serving: ModelServing, problem: str) -> Outcome:
         """Report a spec that cannot be acted on, in that object alone; its pods are left as they are."""
-        self._warn(key, ObjectRef.to(MODEL_SERVINGS, serving), [("InvalidSpec", problem)])
+        self._warn(self._told_of(serving), ObjectRef.to(MODEL_SERVINGS, serving), [("InvalidSpec", problem)])
         with contextlib.suppress(Invalid):  # some specs make the API server refuse even their status
             await self._status.write(serving, refused(serving, "InvalidSpec", problem, self._clock.now()))
         return DONE
 
     def _tell(self, key: Key, view: View, planned: Plan, failed: list[IsthmusError]) -> None:
         """Events for what changed since the last pass (MS-106), and for what a person must mend."""
-        regarding = ObjectRef.to(MODEL_SERVINGS, view.serving)
-        for group, role_id, state in self._changes(key, view, planned):
+        regarding, told = ObjectRef.to(MODEL_SERVINGS, view.serving), self._told_of(view.serving)
+        for group, role_id, state in _changes(told, view, planned):
             role = role_id.rpartition("-")[0]
             self._recorder.emit(
                 regarding,
@@ -128,40 +139,45 @@ class ModelServingController:
             problems.append(("InvalidSpec", "; ".join(view.problems)))
         if failed:
             problems.append(("ActionFailed", _text(failed)))
-        self._warn(key, regarding, problems)
+        self._warn(told, regarding, problems)
 
-    def _warn(self, key: Key, regarding: ObjectRef, problems: Sequence[tuple[str, str]]) -> None:
+    def _warn(self, told: _Told, regarding: ObjectRef, problems: Sequence[tuple[str, str]]) -> None:
         """Warning events for problems that the last pass did not have, not once more for each pass."""
-        known = self._problems.get(key, ())
-        self._problems[key] = tuple(problems)
+        known, told.problems = told.problems, tuple(problems)
         for reason, message in problems:
             if (reason, message) not in known:
                 self._recorder.emit(
                     regarding, type="Warning", reason=reason, action="Reconcile", note=message
                 )
 
-    def _changes(self, key: Key, view: View, planned: Plan) -> list[tuple[str, str, State]]:
-        before = self._states.get(key)
-        if before is None:  # a restart is no news: what was there already is where the telling begins
-            before = {
-                (group.name, instance.id): instance.state
-                for group in view.groups.values()
-                for instance in group.each()
-            }
-        self._states[key] = planned.states
-        return [
-            (group, role_id, state)
-            for (group, role_id), state in planned.states.items()
-            if before.get((group, role_id)) is not state
-        ]
+    def _told_of(self, serving: ModelServing) -> _Told:
+        told = self._told.get(serving.key)
+        if told is None or told.uid != serving.metadata.uid:
+            told = self._told[serving.key] = _Told(serving.metadata.uid)
+        return told
 
     def _forget(self, key: Key) -> None:
-        self._states.pop(key, None)
-        self._problems.pop(key, None)
+        self._told.pop(key, None)
         self._expectations.forget(key)
         self._status.forget(key)
         self._executor.forget(key)
         self.decisions.forget(key)
+
+
+def _changes(told: _Told, view: View, planned: Plan) -> list[tuple[str, str, State]]:
+    before = told.states
+    if before is None:  # a restart is no news: what was there already is where the telling begins
+        before = {
+            (group.name, instance.id): instance.state
+            for group in view.groups.values()
+            for instance in group.each()
+        }
+    told.states = planned.states
+    return [
+        (group, role_id, state)
+        for (group, role_id), state in planned.states.items()
+        if before.get((group, role_id)) is not state
+    ]
 
 
 def _in_short(view: View) -> dict[str, str | int]:

@@ -191,6 +191,48 @@ async def test_deleted_serving_must_be_forgotten_altogether() -> None:
     assert STATUS in rig.client.begun
 
 
+@pytest.mark.covers("R29")
+async def test_deleted_servings_must_leave_nothing_behind() -> None:
+    rig = Rig(groups=1)
+    empty = _held(rig.controller)
+    rig.client.version = FAR
+    rig.change("a-0-p-0-0", status=unready_status())
+    await rig.go()
+    assert _held(rig.controller) != empty
+    await rig.clock.advance(DEADLINE_S)
+    rig.bench.remove(rig.scene.serving)
+    await rig.go()
+    assert _held(rig.controller) == empty
+
+
+def _held(obj: Any) -> dict[str, int]:
+    """Sizes of all maps that a controller and its parts keep by key, by attribute."""
+    parts = {"": obj, "status": obj._status, "executor": obj._executor, "waits": obj._expectations}
+    return {
+        f"{part}.{name}": len(value)
+        for part, owner in parts.items()
+        for name, value in vars(owner).items()
+        if isinstance(value, dict)
+    }
+
+
+@pytest.mark.covers("R05", "MS-106")
+@pytest.mark.parametrize("how", ["acted on", "refused"])
+async def test_successor_of_the_same_name_must_be_told_of_anew(how: str) -> None:
+    bad = role("p", workerReplicas=2) if how == "acted on" else role("p", -1)
+    rig = Rig(serving(bad), stored=False)
+    await rig.go()
+    told = rig.recorder.news()
+    assert told
+    # Its deletion and creation are seen while another pass runs, so that no pass sees that it was gone.
+    metadata = replace(rig.scene.serving.metadata, uid="second")
+    rig.bench.put(replace(rig.scene.serving, metadata=metadata))
+    rig.client.begun.clear()
+    await rig.go()
+    assert rig.recorder.news() == told
+    assert rig.recorder.regarding == {("ModelServing", "uid-a"), ("ModelServing", "second")}
+
+
 async def test_deleted_serving_must_drop_what_it_waited_for() -> None:
     rig = Rig(groups=1)
     rig.client.version = FAR
@@ -476,6 +518,16 @@ async def test_decision_must_say_what_was_seen() -> None:
         "groupsCreating": 1,
     }
     assert decision.outcome.startswith("waiting: ")
+    assert decision.duration_seconds == 0
+
+
+@pytest.mark.covers("R05")
+async def test_decision_must_not_count_what_others_left_as_groups() -> None:
+    rig = Rig()
+    rig.bench.put(*Scene(serving(role("p"), uid="former")).has_group(0).pods.values())
+    await rig.go()
+    (decision,) = rig.controller.decisions.decisions("default", "a")
+    assert set(decision.observed) == {"generation", "revision", "replicas", "pods"}
 
 
 @pytest.mark.covers("MS-401", "R08")
