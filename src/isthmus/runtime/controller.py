@@ -9,14 +9,14 @@ in status itself. Its metrics have controller-runtime's names.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Final
 
 import msgspec
 
 from isthmus import logs
 from isthmus.api.meta import Key
-from isthmus.errors import UserError
+from isthmus.errors import IsthmusError, UserError
 from isthmus.kube.errors import ApiError, Conflict, WriteRefused
 from isthmus.runtime.metrics import Metrics
 from isthmus.runtime.queue import QueueShutDown, WorkQueue
@@ -33,6 +33,9 @@ BUCKETS: Final = (
 TIMEOUT_S: Final = 300.0
 """Default bound of one reconcile: far above a healthy one, so that a hung call cannot hold a worker for
 ever."""
+
+SHOWN: Final = 3
+"""Messages in the log of one failure."""
 
 
 class Done(msgspec.Struct, frozen=True, gc=False):
@@ -181,15 +184,22 @@ class Controller:
         self._errors.inc()
         if timed_out:
             self._timeouts.inc()
-        known = all(isinstance(one, ApiError) for one in errors)
+        known = all(isinstance(one, IsthmusError) for one in errors)
         log.error(
             "reconcile failed; it will be tried again",
             controller=self.name,
             key=key,
             delay_s=round(delay, 3),
-            error=str(error) or type(error).__name__,
+            error=_text(errors),
             exc_info=None if known else error,
         )
+
+
+def _text(errors: Sequence[BaseException]) -> str:
+    """The distinct messages in one line, the first few of them."""
+    texts = list(dict.fromkeys(str(one) or type(one).__name__ for one in errors))
+    more = f"; and {len(texts) - SHOWN} more" if len(texts) > SHOWN else ""
+    return "; ".join(texts[:SHOWN]) + more
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:

@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 
 from isthmus.api.meta import Key
 from isthmus.errors import UserError, WorldError
-from isthmus.kube.errors import Conflict, Forbidden, Throttled, WriteRefused
+from isthmus.kube.errors import Conflict, Forbidden, Throttled, Unreachable, WriteRefused
 from isthmus.runtime.controller import DONE, Again, Controller, Done, Outcome
 from isthmus.runtime.metrics import Metrics
 from isthmus.runtime.queue import WorkQueue
@@ -150,6 +150,18 @@ async def test_answer_that_is_the_users_must_be_retried_since_no_watch_shows_its
         assert len(world.calls) == 2
         assert logs[0]["exc_info"] is None
     assert world.value("terminal_reconcile_errors_total") == 0
+
+
+async def test_many_failures_of_the_world_must_be_logged_in_one_line_without_a_traceback() -> None:
+    world = World()
+    lost = [Unreachable(f"POST {number % 5}") for number in range(45)]
+    world.does[A] = ExceptionGroup("45 actions failed", lost)
+    async with world.running():
+        world.queue.add(A)
+        with capture_logs() as logs:
+            await world.clock.advance(0)
+    assert logs[0]["exc_info"] is None
+    assert logs[0]["error"] == "POST 0; POST 1; POST 2; and 2 more"
 
 
 @pytest.mark.parametrize(
