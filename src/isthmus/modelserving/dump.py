@@ -53,10 +53,12 @@ class Snapshot:
 
     def _groups(self, part: Part) -> Iterable[ServingGroupDTO]:
         wanted = part.desired()
+        names = sorted(
+            (name for name in part.facts if name == group_name(part.key[1], ordinal(name))), key=ordinal
+        )
         groups = (
-            observe(name, facts, wanted, part.memory.get(name, NOTHING_REMEMBERED), self._now)
-            for name, facts in part.facts.items()
-            if name == group_name(part.key[1], ordinal(name))
+            observe(name, part.facts[name], wanted, part.memory.get(name, NOTHING_REMEMBERED), self._now)
+            for name in names
         )
         return (_group(group) for group in groups if group.exists)
 

@@ -84,11 +84,19 @@ def test_rings_must_be_bounded_each_and_in_total() -> None:
     assert outcomes(kept, "ns", "b") == []
 
 
+def test_bound_in_total_must_hold_when_whole_rings_are_gone() -> None:
+    kept = Decisions(ring=3, total=3)
+    for number in range(6):
+        note(kept, ("ns", f"s{number}"), waiting(f"{number}"))
+    assert outcomes(kept) == ["waiting: 3", "waiting: 4", "waiting: 5"]
+
+
 def test_forgotten_serving_must_make_room() -> None:
     kept = Decisions(ring=3, total=4)
     for number in range(3):
         note(kept, A, waiting(f"a{number}"))
     kept.forget(A)
+    assert outcomes(kept) == []
     kept.forget(B)
     for number in range(3):
         note(kept, B, waiting(f"b{number}"))
@@ -113,6 +121,9 @@ def test_long_plan_must_be_cut_and_say_so() -> None:
     (only,) = kept.decisions(None, None)
     assert len(only.planned) == MAX_ACTIONS + 1
     assert only.planned[-1].target == "5 actions"
+    actions = tuple(DropRevision(f"a-{number}", "u", "1") for number in range(MAX_ACTIONS))
+    note(kept, A, replace(PLAN, decision=Act(actions, ())))
+    assert len(kept.decisions(None, None)[-1].planned) == MAX_ACTIONS
 
 
 def test_every_action_must_have_words() -> None:

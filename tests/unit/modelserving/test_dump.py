@@ -66,6 +66,38 @@ def test_dump_must_be_narrowed_and_sorted() -> None:
     assert dumped(Bench().store) == {}
 
 
+@pytest.mark.covers("MS-23", "MS-37")
+def test_dump_must_be_the_same_in_whatever_order_objects_came() -> None:
+    scene = Scene(serving(role("q"), role("p", 11), replicas=11)).has_groups(*range(11))
+    texts = set()
+    for turn in (1, -1):
+        bench = Bench()
+        bench.put(*scene.revisions, scene.serving, *list(scene.pods.values())[::turn])
+        texts.add(b"".join(Dump(bench.store, FakeClock(NOW)).snapshot().chunks(None, None)))
+    (text,) = texts
+    groups = json.loads(text)["default/a"]
+    assert list(groups) == [f"a-{number}" for number in range(11)]
+    for group in groups.values():
+        assert list(group["roles"]) == ["p", "q"]
+        assert list(group["roles"]["p"]) == [f"p-{number}" for number in range(11)]
+        assert group["runningPods"] == sorted(group["runningPods"])
+
+
+@pytest.mark.covers("R05", "MS-416", "MS-47")
+def test_dump_must_leave_out_what_is_not_ours() -> None:
+    bench = Bench()
+    scene = bench.scene(Scene(serving(role("p", 4))).has_group(0))
+    pod = scene.pods["a-0-p-0-0"]
+    (owner,) = pod.metadata.owner_references
+    for number, owners in enumerate(
+        ((), (replace(owner, uid="former"),), (replace(owner, uid="x", kind="Other", name="x"),))
+    ):
+        bench.put(with_meta(scene.pods[f"a-0-p-{number}-0"], owner_references=owners))
+    group = dumped(bench.store)["default/a"]["a-0"]
+    assert group["runningPods"] == ["a-0-p-3-0"]
+    assert list(group["roles"]["p"]) == ["p-3"]
+
+
 def test_dump_must_say_which_caches_are_incomplete() -> None:
     bench = Bench()
     dump = Dump(bench.store, FakeClock(NOW))
