@@ -386,6 +386,15 @@ def test_replica_that_does_not_lead_must_remember_nothing() -> None:
     assert bench.store.sizes()["remembered"] == 0
 
 
+def test_store_that_was_never_told_to_lead_must_remember_nothing() -> None:
+    bench, scene = whole(leading=False)
+    fresh = Store(bench.caches, lambda _: None)
+    again = Scene(TWO).has_group(1)
+    bench.put(*again.pods.values())
+    bench.remove(again.pods["a-1-p-0-0"], scene.pods["a-0-p-0-0"])
+    assert fresh.sizes()["remembered"] == 0
+
+
 def test_former_leader_must_forget_everything() -> None:
     bench, scene = whole()
     bench.remove(scene.pods["a-0-p-0-0"])
@@ -568,6 +577,27 @@ def test_snapshot_must_hold_what_was_there_and_never_change() -> None:
     bench.remove(*scene.pods.values())
     assert len(facts.pods) == len(scene.pods)
     assert parts["a"].facts["a-0"] is facts
+
+
+@pytest.mark.covers("R04", "MS-47")
+def test_snapshot_must_know_a_spec_that_no_pass_has_seen() -> None:
+    bench, scene = whole()
+    (part,) = bench.store.snapshot()
+    assert part.known is None
+    assert part.desired() == scene.desired
+    bench.view()
+    (part,) = bench.store.snapshot()
+    assert part.known is not None, "resolving is dear, and was done for the view already"
+    assert part.desired() is part.known
+    changed = serving(role("p", 2, image="two"), generation=2)
+    bench.put(changed)
+    (part,) = bench.store.snapshot()
+    assert part.desired().revision.roles["p"].raw == Scene(changed).desired.revision.roles["p"].raw
+    stored = revision_object(changed, 9)
+    bench.view()
+    bench.put(stored)
+    (part,) = bench.store.snapshot()
+    assert part.desired().revision.number == 9
 
 
 def test_plan_on_a_view_must_see_the_loss_of_a_whole_group() -> None:
