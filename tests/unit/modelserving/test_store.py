@@ -458,6 +458,10 @@ def test_group_that_we_began_to_delete_must_go_to_the_end() -> None:
     bench.store.intend(A, pod, with_group=True)
     bench.put(terminating(pod))
     assert bench.group().state is State.DELETING
+    bench, scene = whole()
+    bench.store.intend(A, pod := scene.pods["a-0-q-0-0"], with_group=False)
+    bench.put(terminating(pod))
+    assert bench.group().state is not State.DELETING
 
 
 @pytest.mark.covers("MS-85", "R07")
@@ -505,11 +509,15 @@ def test_loss_that_came_while_a_plan_was_carried_out_must_outlive_it() -> None:
 
 
 def test_settling_what_is_unknown_must_do_nothing() -> None:
-    bench, _ = whole()
+    bench, scene = whole()
     groups = bench.view().groups
     bench.store.settle(("default", "unknown"), groups)
     bench.store.settle(A, {0: replace(groups[0])})
     assert bench.store.sizes()["remembered"] == 0
+    bench.remove(scene.pods["a-0-p-0-0"])
+    bench.view()
+    bench.store.settle(A, groups)  # an older view than the last one
+    assert bench.broken() == ["p-0"]
 
 
 @pytest.mark.covers("R05")
