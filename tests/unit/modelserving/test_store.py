@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -331,6 +332,38 @@ def test_successor_of_the_same_name_must_own_nothing_of_the_old_one() -> None:
     assert not view.groups[0].exists
     assert view.desired.stored == {}
     assert view.desired.uid == "second"
+
+
+@pytest.mark.covers("MS-49", "MS-428")
+def test_each_change_of_an_object_must_wake_its_serving() -> None:
+    bench, scene = whole()
+    pod, service = scene.pods["a-0-p-0-0"], scene.services["a-0-p-0-0"]
+    steps: tuple[tuple[Callable[[Any], None], Any], ...] = (
+        (bench.put, replace(TWO, status=Status(replicas=1))),
+        (bench.put, pod),
+        (bench.put, service),
+        (bench.put, scene.revisions[0]),
+        (bench.remove, pod),
+        (bench.remove, service),
+        (bench.remove, scene.revisions[0]),
+        (bench.remove, TWO),
+        (bench.put, TWO),
+    )
+    for change, obj in steps:
+        bench.queued_now()
+        change(obj)
+        assert bench.queued_now() == {A}
+
+
+@pytest.mark.covers("MS-44", "R29")
+def test_deleted_serving_must_take_what_was_computed_for_it() -> None:
+    bench, scene = whole()
+    bench.view()
+    entry = bench.store._entries[A]
+    assert entry.groups
+    bench.remove(scene.serving)
+    assert (entry.groups, entry.base, entry.desired) == ({}, None, None)
+    assert bench.store.view(A, NOW) is None
 
 
 @pytest.mark.covers("MS-44", "R29")
