@@ -18,6 +18,11 @@ from isthmus.web.routes import Problem, error
 ENCODES_AT_ONCE: Final = 2
 WAIT_S: Final = 5.0
 """How long a request waits for one of the ENCODES_AT_ONCE."""
+SLICE_S: Final = 0.001
+"""How long a worker thread goes on making pieces before it lets go of the interpreter and the loop writes
+them: well below the 5 ms after which Python would take it away, for which the loop would have to wait."""
+SLICE_BYTES: Final = 64 * 1024
+"""How much a worker thread makes at once, at most."""
 DUMP_S: Final = 120.0
 """How long one dump may take, however fast its client reads: its snapshot keeps old objects alive."""
 
@@ -52,8 +57,8 @@ class Encodes:
             loop = asyncio.get_running_loop()
             deadline = loop.time() + self._dump_s
             pieces = start()
-            while (piece := await loop.run_in_executor(self._threads, next, pieces, None)) is not None:
-                yield piece
+            while some := await loop.run_in_executor(self._threads, take_slice, pieces, loop.time):
+                yield some
                 if loop.time() > deadline:
                     raise TooSlow(f"a dump took longer than {self._dump_s} s")
         finally:
@@ -71,3 +76,14 @@ class Encodes:
     def close(self) -> None:
         """Let the worker threads end; pieces that no thread has begun are not made."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def take_slice(pieces: Iterator[bytes], monotonic: Callable[[], float]) -> bytes:
+    """The next pieces, as many as SLICE_S and SLICE_BYTES allow, but at least one; empty at the end."""
+    buffer = bytearray()
+    end = monotonic() + SLICE_S
+    for piece in pieces:
+        buffer += piece
+        if len(buffer) >= SLICE_BYTES or monotonic() >= end:
+            break
+    return bytes(buffer)

@@ -14,10 +14,11 @@ from typing import Final
 
 import msgspec
 
-PIECE_BYTES: Final = 32 * 1024
-"""A piece is handed on once it has reached this size; none exceeds twice it."""
+PIECE_BYTES: Final = 2 * 1024
+"""A piece is handed on once it has reached this size: that is a few groups, whose states take about as long
+to tell as a worker thread may hold the interpreter. debugport/stream.py joins pieces that were made fast."""
 _SLICE: Final = 100
-"""Names or role instances encoded in one go: at most 253 bytes of name each, so well below PIECE_BYTES."""
+"""Names or role instances encoded in one go: a piece has at most so many more than it needs."""
 
 
 class RoleInstanceDTO(msgspec.Struct, frozen=True, rename="camel", gc=False):
