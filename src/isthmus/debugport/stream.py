@@ -1,8 +1,9 @@
 """An iterator of JSON pieces into an answer's body: advanced off the loop, a few at a time, with a deadline.
 
-`Encodes.stream` waits for one of its slots, then has a worker thread make one piece whenever the client has
-taken the one before: so a slow client stops the encoding, a client that has gone ends it, and no thread waits
-for anybody. Called by port.py; the body it gives is driven by web/connection.py. Nothing is retried here.
+`Encodes.stream` waits for one of its slots, then has a worker thread make about a millisecond's worth of
+pieces whenever the client has taken those before: so a slow client stops the encoding, a client that has gone
+ends it, and no thread waits for anybody. Called by port.py; the body it gives is driven by web/connection.py.
+Nothing is retried here.
 """
 
 from __future__ import annotations
