@@ -11,6 +11,7 @@ import http.client
 import json
 import ssl
 import tempfile
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
@@ -19,6 +20,7 @@ import yaml
 
 from isthmus.api.meta import Raw, Resource
 
+IDLE_S = 5.0
 STRICT = {"fieldValidation": "Strict"}
 """What kubectl asks for: unknown and duplicate fields are errors."""
 
@@ -55,6 +57,7 @@ class RawApi:
         self._address = urlsplit(cluster["server"])
         self._context = context
         self._connection: http.client.HTTPSConnection | None = None
+        self._used = 0.0
 
     def close(self) -> None:
         """Close the connection."""
@@ -72,7 +75,12 @@ class RawApi:
         accept: str = "application/json",
         **query: str,
     ) -> Answer:
-        """Send one request and read its answer; nothing is retried."""
+        """Send one request and read its answer; nothing is retried. A connection that was idle for long is not
+        used again, since the server may just be closing it."""
+        now = time.monotonic()
+        if now - self._used > IDLE_S:
+            self.close()
+        self._used = now
         if self._connection is None:
             assert self._address.hostname
             self._connection = http.client.HTTPSConnection(
