@@ -139,8 +139,8 @@ async def test_example_must_come_up_under_the_shipped_rights(
 
 
 def refused(cluster: Cluster, user: str) -> list[str]:
-    """What a user was not allowed to do; that nothing can be made in a namespace on its way out, such as that of
-    the test before, is no question of rights."""
+    """What a user was not allowed to do; that nothing can be made in a namespace on its way out, such as that
+    of the test before, is no question of rights."""
     statuses = [(event, event.get("responseStatus", {})) for event in cluster.audit_events(user)]
     return [
         f"{event['verb']} {event['requestURI']}: {status.get('message')}"

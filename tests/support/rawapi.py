@@ -75,8 +75,8 @@ class RawApi:
         accept: str = "application/json",
         **query: str,
     ) -> Answer:
-        """Send one request and read its answer; nothing is retried. A connection that was idle for long is not
-        used again, since the server may just be closing it."""
+        """Send one request and read its answer; nothing is retried. A connection that was idle for long is
+        not used again, since the server may just be closing it."""
         now = time.monotonic()
         if now - self._used > IDLE_S:
             self.close()
