@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from isthmus.debugport.port import CACHE_PATH, DECISIONS_PATH, DebugPort
-from isthmus.debugport.stream import Encodes
+from isthmus.debugport.stream import SLICE_BYTES, Encodes
 from isthmus.errors import UserError
 from isthmus.modelserving.dto import CacheDump
 from isthmus.web.limits import Limits
@@ -159,6 +159,7 @@ async def test_a_dump_that_cannot_begin_must_be_a_500_and_the_next_work(where: s
 
 async def test_a_dump_that_fails_midway_never_looks_whole_and_frees_its_slot() -> None:
     def broken(pieces: Iterator[bytes]) -> Iterator[bytes]:
+        yield b" " * SLICE_BYTES  # as much as leaves at once, so that the failure comes after the first byte
         yield next(pieces)
         raise RuntimeError("midway")
 
