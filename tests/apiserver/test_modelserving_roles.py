@@ -102,7 +102,8 @@ async def test_protected_role_replica_must_come_back_at_its_old_template(world: 
 
     async def back() -> None:
         after = world.uids()
-        assert {n for n in before if after.get(n) != before[n]} == {"a-0-p-0-0", "a-0-p-0-1"}
+        assert after.keys() == before.keys()
+        assert {n for n in before if after[n] != before[n]} == {"a-0-p-0-0", "a-0-p-0-1"}
         assert {label(world.pods()[n], "revision") for n in ("a-0-p-0-0", "a-0-p-0-1")} == {old}
         await rolled()
 

@@ -27,7 +27,7 @@ async def eventually(check: Callable[[], Awaitable[T]], *, within_s: float = 30,
     while True:
         try:
             return await check()
-        except AssertionError:
+        except (AssertionError, LookupError):  # what it looks into may not be there yet
             if asyncio.get_running_loop().time() > deadline:
                 raise
         await asyncio.sleep(every_s)
