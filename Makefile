@@ -39,7 +39,7 @@ check: setup ## format, lint, types, import contracts, fast tests: below 60 seco
 .PHONY: test
 test: setup controlplane ## everything that must hold
 	$(PYTEST) $(FAST) tests/unit tests/property
-	$(PYTEST) -q tests/services tests/cli tests/apiserver
+	$(PYTEST) -q -p no:randomly tests/services tests/cli tests/apiserver
 
 .PHONY: controlplane
 controlplane: setup ## build the control plane once per machine
