@@ -35,6 +35,7 @@ def options(**given: Any) -> OperatorOptions:
         ({"durations": Durations(15, 2, 2)}, "--leader-elect-renew-deadline"),
     ],
 )
+@pytest.mark.covers("MS-114")
 def test_bad_setting_must_name_its_flag(given: dict[str, Any], flag: str) -> None:
     with pytest.raises(UserError, match=flag):
         options(**given)

@@ -38,6 +38,7 @@ def test_flags_must_be_in_the_table_with_their_defaults() -> None:
     assert documented == options
 
 
+@pytest.mark.covers("MS-117")
 def test_metrics_must_be_in_the_table() -> None:
     documented = {name for name, _ in ROW.findall(PAGE) if METRIC.match(name)}
     made = {
