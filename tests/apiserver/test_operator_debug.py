@@ -7,7 +7,6 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +18,6 @@ from tests.support.eventually import eventually
 from tests.support.faultproxy import FaultProxy
 from tests.support.operator import ROOT, OperatorProcess, address_of, proxied
 from tests.support.ports import free_port
-from tests.support.rawapi import RawApi
 from tests.support.world import World, serving, team
 
 pytestmark = pytest.mark.apiserver
@@ -29,13 +27,6 @@ class Ended(NamedTuple):
     code: int
     out: str
     err: str
-
-
-@pytest.fixture
-def world(admin_kubeconfig: Path, namespace: str) -> Iterator[World]:
-    api = RawApi(admin_kubeconfig)
-    yield World(api, namespace)
-    api.close()
 
 
 async def debug(port: int, *arguments: str) -> Ended:
