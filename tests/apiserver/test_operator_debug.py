@@ -7,6 +7,7 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -99,6 +100,15 @@ async def test_commands_must_say_when_nothing_listens(operator_kubeconfig: Path)
         assert "Traceback" not in ended.err
 
 
+@pytest.fixture
+def _heard() -> Iterator[None]:
+    """Let processes that are started now hear Ctrl-C, also where the tests run in a shell's background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_heard")
 async def test_watching_must_follow_a_deletion_and_survive_the_operator(
     world: World, operator_kubeconfig: Path, tmp_path: Path
 ) -> None:
@@ -127,7 +137,7 @@ async def test_watching_must_follow_a_deletion_and_survive_the_operator(
             await eventually(lambda: shows(str(operator.debug_port)))
             assert watching.returncode is None
             watching.send_signal(signal.SIGINT)
-            assert await watching.wait() == 0
+            assert await asyncio.wait_for(watching.wait(), 20) == 0
         finally:
             if watching.returncode is None:
                 watching.kill()
