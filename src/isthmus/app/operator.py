@@ -1,9 +1,10 @@
 """Builds the operator from its options and runs it: read it from top to bottom to see what there is and in
 which order.
 
-cli/operator.py calls `run`. Ports are taken first, so that one in use is an error message; then the cluster
-is asked whether it can be used at all, so that a missing CRD or permission is one too; then the manager takes
-over. Nothing here decides anything about ModelServings.
+cli/operator.py calls `run`. The cluster is asked which of the chosen controllers it has the APIs for, each of
+them is built by its module beside this one, ports are taken, and the cluster is asked whether all of it may
+be watched; so a missing CRD, a port in use and a missing permission are error messages, before anything has
+started. Then the manager takes over. Nothing here decides anything about the objects.
 """
 
 from __future__ import annotations
@@ -11,55 +12,43 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final, Protocol
 
 from isthmus import logs
-from isthmus.api import labels
-from isthmus.api.meta import Key, Resource
-from isthmus.api.modelserving import MODEL_SERVINGS
-from isthmus.api.pods import (
-    CONTROLLER_REVISIONS,
-    SERVING_PODS,
-    SERVING_SERVICES,
-)
+from isthmus.api.meta import Resource
+from isthmus.app import modelserving
+from isthmus.app.building import Building
 from isthmus.app.options import OperatorOptions
+from isthmus.app.preflight import may_watch, served_controllers
 from isthmus.clock import Clock, SystemClock
-from isthmus.debugport.port import DebugPort
 from isthmus.errors import UserError
 from isthmus.kube.client import Client
-from isthmus.kube.errors import ApiError, Forbidden, NotFound, Unauthorized, Unreachable
-from isthmus.kube.metrics import ClientMetrics, WatchMetrics
-from isthmus.kube.watch import Reflector
-from isthmus.modelserving.controller import ModelServingController
-from isthmus.modelserving.dump import Dump
-from isthmus.modelserving.store import Caches, Store
-from isthmus.runtime.cache import Cache
-from isthmus.runtime.controller import Controller
+from isthmus.kube.metrics import ClientMetrics
 from isthmus.runtime.election import LeaderElector, unique_identity
-from isthmus.runtime.events import EventRecorder
-from isthmus.runtime.expect import Expectations
-from isthmus.runtime.manager import Exit, Manager, Parts
+from isthmus.runtime.manager import Exit, Manager
 from isthmus.runtime.metrics import Metrics
-from isthmus.runtime.queue import WorkQueue
 from isthmus.web.health import health_routes, metrics_routes
 from isthmus.web.routes import Routes
 from isthmus.web.server import Listener
 
 log = logs.get(__name__)
 
-CONTROLLER_NAME = "isthmus.dev/modelserving-controller"
-PREFLIGHT_S = 10.0
-"""How long the cluster may take to answer the questions that are asked before the start."""
 
-SELECTORS: dict[str, str] = {
-    MODEL_SERVINGS.name: "",
-    SERVING_PODS.name: labels.GROUP_NAME,
-    SERVING_SERVICES.name: labels.GROUP_NAME,
-    CONTROLLER_REVISIONS.name: labels.NAME,
-}
-"""Only what carries our labels is watched, whatever else a cluster holds (MS-48, R29)."""
+class Feature(Protocol):
+    """A module of this package that builds one controller."""
+
+    @property
+    def NEEDS(self) -> Sequence[Resource[Any]]:
+        """The APIs without which there is nothing to control."""
+
+    def build(self, building: Building) -> None:
+        """Take what it needs from `building`, and add the controller to it."""
+
+
+FEATURES: Final[Mapping[str, Feature]] = {"modelserving": modelserving}
+"""The controllers that there are, by their names in --controllers."""
 
 
 async def run(options: OperatorOptions, *, clock: Clock | None = None) -> Exit:
@@ -82,14 +71,22 @@ async def run(options: OperatorOptions, *, clock: Clock | None = None) -> Exit:
             gate=election,
             metrics=client_metrics,
         ) as client:
-            manager, servers = _build(options, client, election, clock, metrics)
-            for server in servers:
+            needs = {name: feature.NEEDS for name, feature in FEATURES.items()}
+            controllers = await served_controllers(options, client, needs)
+            building = Building(options, client, clock, metrics)
+            manager = _build(building, controllers, election)
+            for server in building.servers:
                 server.bind()
-            await _preflight(options, client)
-            for server in servers:
+            await may_watch(building)
+            for server in building.servers:
                 manager.add_server(server)
             tame_collector()
-            log.info("starting", cluster=options.config.server, namespaces=options.namespaces or "all")
+            log.info(
+                "starting",
+                cluster=options.config.server,
+                namespaces=options.namespaces or "all",
+                controllers=controllers,
+            )
             with _signals(manager):
                 return await manager.run()
 
@@ -103,63 +100,22 @@ def tame_collector() -> None:
     gc.set_threshold(20_000, 50, 50)
 
 
-def _build(
-    options: OperatorOptions, client: Client, election: LeaderElector | None, clock: Clock, metrics: Metrics
-) -> tuple[Manager, list[Listener | DebugPort]]:
-    sources = options.namespaces or ("",)
-    caches = Caches(
-        servings=Cache(MODEL_SERVINGS, sources=sources, metrics=metrics),
-        pods=Cache(SERVING_PODS, sources=sources, metrics=metrics),
-        services=Cache(SERVING_SERVICES, sources=sources, metrics=metrics),
-        revisions=Cache(CONTROLLER_REVISIONS, sources=sources, metrics=metrics),
-    )
-    store: Store
-
-    def begin() -> list[Key]:
-        """Workers start: from now on vanished pods are losses, and every ModelServing is looked at once."""
-        store.remember(True)
-        return store.keys()
-
-    queue = WorkQueue("modelserving", clock, metrics, seed=begin)
-    store = Store(caches, queue.add)
-    recorder = EventRecorder(
-        client, controller=CONTROLLER_NAME, instance=unique_identity(), clock=clock, metrics=metrics
-    )
-    brain = ModelServingController(client, caches, store, Expectations(clock, metrics), recorder, clock)
-    controller = Controller(
-        "modelserving", reconcile=brain.reconcile, queue=queue, metrics=metrics, workers=options.workers
-    )
-    watch_metrics = WatchMetrics(metrics.registry)
-    watches = [
-        Reflector(
-            client,
-            cache.resource,
-            sink=cache,
-            namespace=source,
-            source=source,
-            label_selector=SELECTORS[cache.resource.name],
-            clock=clock,
-            metrics=watch_metrics,
-        )
-        for cache in caches.all
-        for source in sources
-    ]
-    parts = Parts(
-        caches=caches.all, watches=watches, controllers=(controller,), election=election, recorder=recorder
-    )
-    manager = Manager(parts, clock=clock, metrics=metrics)
-    servers: list[Listener | DebugPort] = []
-    if options.debug_port:
-        servers.append(DebugPort(options.debug_port, dump=Dump(store, clock), decisions=brain.decisions))
+def _build(building: Building, controllers: Sequence[str], election: LeaderElector | None) -> Manager:
+    options = building.options
+    if options.debug_port and modelserving.NAME not in controllers:
+        raise UserError(f"--debug-port shows ModelServings, and needs the {modelserving.NAME} controller")
+    for name in controllers:
+        FEATURES[name].build(building)
+    manager = Manager(building.parts(election), clock=building.clock, metrics=building.metrics)
     if options.health is not None:
         hosts, port = options.health
         routes = Routes(health_routes(live=manager.live_checks(), ready=manager.ready_checks()))
-        servers.append(Listener("--health-probe-bind-address", routes, hosts=hosts, port=port))
+        building.servers.append(Listener("--health-probe-bind-address", routes, hosts=hosts, port=port))
     if options.metrics is not None:
         hosts, port = options.metrics
-        routes = Routes(metrics_routes(metrics.registry))
-        servers.append(Listener("--metrics-bind-address", routes, hosts=hosts, port=port))
-    return manager, servers
+        routes = Routes(metrics_routes(building.metrics.registry))
+        building.servers.append(Listener("--metrics-bind-address", routes, hosts=hosts, port=port))
+    return manager
 
 
 def _election(
@@ -175,65 +131,6 @@ def _election(
         metrics=metrics,
         durations=options.durations,
     )
-
-
-async def _preflight(options: OperatorOptions, client: Client) -> None:
-    """See that the cluster answers, has the CRD, and lets us read what we must; say what to do where it does
-    not."""
-    resources: tuple[Resource[Any], ...] = (
-        MODEL_SERVINGS,
-        SERVING_PODS,
-        SERVING_SERVICES,
-        CONTROLLER_REVISIONS,
-    )
-    try:
-        async with asyncio.timeout(PREFLIGHT_S), asyncio.TaskGroup() as tasks:
-            for resource in resources:
-                for namespace in options.namespaces or ("",):
-                    tasks.create_task(_may_list(client, resource, namespace))
-    except* UserError as group:
-        raise next(_leaves(group)) from None
-    except* (TimeoutError, Unreachable) as group:
-        raise _unreachable(options, next(_leaves(group))) from None
-
-
-async def _may_list(client: Client, resource: Resource[Any], namespace: str) -> None:
-    try:
-        await client.list_page(resource, namespace, label_selector=SELECTORS[resource.name], limit=1)
-    except NotFound as error:
-        raise UserError(
-            f"the cluster does not serve {resource.name} at {resource.api_version}",
-            hint="install the CRDs: isthmus crds | kubectl apply --server-side -f -",
-        ) from error
-    except Forbidden as error:
-        where = f"in namespace {namespace}" if namespace else "in all namespaces"
-        raise UserError(
-            f"not allowed to list {resource.name} {where}: {error.message}",
-            hint="grant get, list and watch on it (docs/operator.md), or name namespaces with --namespace",
-        ) from error
-    except Unauthorized as error:
-        raise UserError(
-            f"the cluster does not accept our credentials: {error.message}",
-            hint="see that the kubeconfig's user is valid: kubectl auth whoami",
-        ) from error
-    except ApiError as error:
-        raise UserError(f"the cluster cannot be used now: {error}") from error
-
-
-def _unreachable(options: OperatorOptions, cause: BaseException) -> UserError:
-    text = str(cause) or f"no answer within {PREFLIGHT_S:.0f} s"
-    return UserError(
-        f"cannot reach the cluster at {options.config.server} (from {options.config.source}): {text}",
-        hint="see that --kubeconfig names the right cluster and that it runs: kubectl cluster-info",
-    )
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for inner in error.exceptions:
-            yield from _leaves(inner)
-    else:
-        yield error
 
 
 def _loop_complains(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

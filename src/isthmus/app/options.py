@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from isthmus.debugport.port import parse_debug_port
 from isthmus.errors import UserError
 from isthmus.kube.config import ClusterConfig
 from isthmus.runtime.election_state import Durations
+from isthmus.runtime.optional import PROBE_S
 from isthmus.web.sockets import parse_address
 
 CONTROLLERS = ("modelserving",)
@@ -25,10 +27,13 @@ Address = tuple[tuple[str, ...], int]
 @dataclass(frozen=True, kw_only=True)
 class OperatorOptions:
     """Everything that `isthmus operator` was told. Times are in seconds; `metrics` and `health` are where to
-    listen, None for nowhere; empty `namespaces` mean all; `qps` 0 means no limit of ours."""
+    listen, None for nowhere; empty `namespaces` mean all; `qps` 0 means no limit of ours. Those of the
+    `controllers` that are `required` must have their APIs in the cluster; the others stay off without. Each
+    `probe_s` it is looked whether an optional API has come or gone."""
 
     config: ClusterConfig
     controllers: frozenset[str] = frozenset(CONTROLLERS)
+    required: frozenset[str] = frozenset()
     namespaces: tuple[str, ...] = ()
     leader_elect: bool = False
     lease_namespace: str = ""
@@ -40,6 +45,7 @@ class OperatorOptions:
     qps: float = 0
     burst: int = 0
     workers: int = 5
+    probe_s: float = PROBE_S
 
     def __post_init__(self) -> None:
         if self.workers < 1:
@@ -48,6 +54,8 @@ class OperatorOptions:
             raise UserError(f"--kube-api-qps must not be negative; got {self.qps:g}")
         if self.burst < 0:
             raise UserError(f"--kube-api-burst must not be negative; got {self.burst}")
+        if self.probe_s <= 0:
+            raise UserError(f"--api-probe-interval must be positive; got {self.probe_s:g}")
         if problem := self.durations.problem():
             raise UserError(
                 "--leader-elect-lease-duration, --leader-elect-renew-deadline, --leader-elect-retry-period:"
@@ -63,7 +71,14 @@ class OperatorOptions:
             taken[address[1]] = flag
 
 
-def choose_controllers(text: str) -> frozenset[str]:
+class Chosen(NamedTuple):
+    """The controllers that shall run, and those of them that were asked for by name."""
+
+    controllers: frozenset[str]
+    required: frozenset[str]
+
+
+def choose_controllers(text: str) -> Chosen:
     """The controllers that `--controllers` names: `*` for all, `NAME` or `+NAME` for one, `-NAME` to leave
     one out of all.
 
@@ -77,7 +92,7 @@ def choose_controllers(text: str) -> frozenset[str]:
     chosen = frozenset(name for name in CONTROLLERS if _is_chosen(name, entries))
     if not chosen:
         raise UserError(f"--controllers {text!r} leaves no controller; there are: {', '.join(CONTROLLERS)}")
-    return chosen
+    return Chosen(chosen, frozenset(name for name in chosen if any(e.lstrip("+") == name for e in entries)))
 
 
 def _is_chosen(name: str, entries: Sequence[str]) -> bool:
@@ -101,6 +116,7 @@ def choose_namespaces(given: Sequence[str]) -> tuple[str, ...]:
 __all__ = [
     "CONTROLLERS",
     "Address",
+    "Chosen",
     "Durations",
     "OperatorOptions",
     "choose_controllers",

@@ -51,7 +51,14 @@ from isthmus import logs
     "--kube-api-qps", "qps", type=float, default=0.0, help="Requests per second; 0: no limit of ours."
 )
 @click.option("--kube-api-burst", "burst", type=int, default=0, help="Requests at once above the rate.")
-@click.option("--workers", type=int, default=5, help="ModelServings that are worked on at once.")
+@click.option("--workers", type=int, default=5, help="Objects that each controller works on at once.")
+@click.option(
+    "--api-probe-interval",
+    "probe_s",
+    type=float,
+    default=60.0,
+    help="Seconds between looks for optional APIs.",
+)
 @click.option("--log-level", type=click.Choice(logs.LEVELS), default="info")
 @click.option("--log-format", type=click.Choice(logs.FORMATS), default="text")
 def command(  # noqa: PLR0913 - one per flag
@@ -71,10 +78,11 @@ def command(  # noqa: PLR0913 - one per flag
     qps: float,
     burst: int,
     workers: int,
+    probe_s: float,
     log_level: str,
     log_format: str,
 ) -> None:
-    """Reconcile ModelServings in a cluster, until SIGTERM.
+    """Run the controllers in a cluster, until SIGTERM.
 
     Exit codes: 0 stopped, 1 something failed, 2 wrong flags or an unusable cluster, 3 the leader lease was
     lost.
@@ -83,9 +91,11 @@ def command(  # noqa: PLR0913 - one per flag
     from isthmus.kube import config
 
     port = opt.parse_debug_port(debug_port)
+    chosen = opt.choose_controllers(controllers)
     checked = opt.OperatorOptions(
         config=config.load(kubeconfig or None, context_name or None),
-        controllers=opt.choose_controllers(controllers),
+        controllers=chosen.controllers,
+        required=chosen.required,
         namespaces=opt.choose_namespaces(namespaces),
         leader_elect=leader_elect,
         lease_namespace=lease_namespace,
@@ -97,6 +107,7 @@ def command(  # noqa: PLR0913 - one per flag
         qps=qps,
         burst=burst,
         workers=workers,
+        probe_s=probe_s,
     )
     logs.configure(log_level, log_format)
     import uvloop

@@ -80,7 +80,8 @@ _QUIET: Final = frozenset(("ended_early", "connection_lost", "expired"))
 class Reflector(Generic[T]):
     """See the module. `synced` is set once the sink has had a full list; `last_activity` is monotonic.
 
-    An empty `namespace` means all namespaces.
+    An empty `namespace` means all namespaces. `name` tells two that watch the same resource apart; it is the
+    resource's by default.
     """
 
     def __init__(  # noqa: PLR0913 - the contract of the composition root
@@ -97,7 +98,9 @@ class Reflector(Generic[T]):
         metrics: WatchMetrics | None = None,
         settings: Settings | None = None,
         chance: Callable[[], float] = random.random,
+        name: str = "",
     ) -> None:
+        self.name = name or resource.name
         self._client = client
         self._resource = resource
         self._sink = sink
@@ -116,7 +119,7 @@ class Reflector(Generic[T]):
         self._chance = chance
         self._read_line = watch_lines.reader(resource.type)
         self._state = State()
-        self._log = log.bind(resource=resource.name, source=source)
+        self._log = log.bind(resource=self.name, source=source)
         self.synced = asyncio.Event()
         self.last_activity = self._clock.monotonic()
 
@@ -235,7 +238,7 @@ class Reflector(Generic[T]):
                 self._hand_over(self._sink.replace, self._source, items, version)
                 self.synced.set()
                 if self._metrics is not None:
-                    self._metrics.lists.labels(self._resource.name).inc()
+                    self._metrics.lists.labels(self.name).inc()
                 self._log.debug("listed", objects=len(items), resource_version=version)
             case Report():
                 self._report(effect, error)
@@ -246,7 +249,7 @@ class Reflector(Generic[T]):
         except Exception:
             self._log.exception("handling a change failed")
             if self._metrics is not None:
-                self._metrics.sink_errors.labels(self._resource.name).inc()
+                self._metrics.sink_errors.labels(self.name).inc()
 
     def _report(self, report: Report, error: str) -> None:
         metrics = self._metrics
@@ -259,10 +262,10 @@ class Reflector(Generic[T]):
                     error=item.error,
                 )
             if metrics is not None:
-                metrics.undecodable.labels(self._resource.name).inc(len(report.undecodable))
+                metrics.undecodable.labels(self.name).inc(len(report.undecodable))
             return
         if metrics is not None:
-            metrics.interruptions.labels(self._resource.name, report.cause).inc()
+            metrics.interruptions.labels(self.name, report.cause).inc()
         usual = report.cause in _QUIET and self._state.failures <= 1
         write = self._log.info if usual else self._log.warning
         write(

@@ -100,6 +100,11 @@ class Cache(Generic[T]):
         """Whether every source has been listed at least once, or is known to have no API."""
         return not self._missing
 
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The names of the watches that feed it."""
+        return tuple(self._versions)
+
     def missing_sources(self) -> tuple[str, ...]:
         """The sources that have not been listed yet."""
         return tuple(self._missing)

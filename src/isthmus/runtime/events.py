@@ -101,7 +101,7 @@ class EventRecorder:
         self, client: EventClient, *, controller: str, instance: str, clock: Clock, metrics: Metrics
     ) -> None:
         self._client = client
-        self._controller = controller
+        self.controller = controller
         self._instance = instance[:FIELD_CHARS]
         self._clock = clock
         self._spam = SpamFilter()
@@ -245,7 +245,7 @@ class EventRecorder:
             "kind": EVENTS.kind,
             "metadata": {"name": what.name, "namespace": namespace},
             "eventTime": format_micro_time(series.first_wall),
-            "reportingController": self._controller,
+            "reportingController": self.controller,
             "reportingInstance": self._instance,
             "action": what.action[:FIELD_CHARS],
             "reason": what.reason[:FIELD_CHARS],

@@ -14,10 +14,10 @@ import asyncio
 import enum
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple, Protocol
+from functools import partial
+from typing import Final, Literal, NamedTuple, Protocol
 
 from isthmus import logs
-from isthmus.api.meta import Resource
 from isthmus.clock import Clock
 from isthmus.runtime.cache import AnyCache
 from isthmus.runtime.controller import Controller
@@ -57,8 +57,8 @@ class Watch(Protocol):
     """What keeps a cache in step with the API server (kube.watch.Reflector)."""
 
     @property
-    def resource(self) -> Resource[Any]:
-        """What is watched."""
+    def name(self) -> str:
+        """What is watched: the name of the cache that it feeds."""
 
     @property
     def source(self) -> str:
@@ -71,6 +71,27 @@ class Watch(Protocol):
         """Seconds since the last proof that it still hears the server."""
 
 
+class Watches(Protocol):
+    """Whoever runs watches (the Manager)."""
+
+    def start_watch(self, watch: Watch) -> None:
+        """Watch one thing more, from now on."""
+
+    async def stop_watch(self, watch: Watch) -> None:
+        """Watch it no more."""
+
+
+class Optional(Protocol):
+    """Watches that come and go with their API (runtime.optional.OptionalApi)."""
+
+    @property
+    def name(self) -> str:
+        """What is watched while there is any."""
+
+    async def run(self, watches: Watches) -> None:
+        """Start and stop watches as needed, until cancelled."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Parts:
     """What a process is made of. Without `election` it leads from the start. `background` names tasks that
@@ -80,7 +101,8 @@ class Parts:
     watches: Sequence[Watch] = ()
     controllers: Sequence[Controller] = ()
     election: LeaderElector | None = None
-    recorder: EventRecorder | None = None
+    optionals: Sequence[Optional] = ()
+    recorders: Sequence[EventRecorder] = ()
     background: Mapping[str, Callable[[], Awaitable[None]]] = field(default_factory=dict)
 
 
@@ -215,7 +237,7 @@ class Manager:
         """Watch it no more. Its cache can be told mark_absent afterwards, if its API is gone."""
         name = _watch_name(watch)
         if self._watches.pop(name, None) is not None:
-            labels = {"resource": watch.resource.name, "source": watch.source}
+            labels = {"resource": watch.name, "source": watch.source}
             self._metrics.forget("isthmus_watch_age_seconds", **labels)
             if self._tasks is not None:
                 await self._tasks.finish([name], 0)
@@ -229,7 +251,7 @@ class Manager:
             "isthmus_watch_age_seconds",
             "Seconds since a watch last heard the API server.",
             lambda: watch.age(self._clock.monotonic()),
-            resource=watch.resource.name,
+            resource=watch.name,
             source=watch.source,
         )
         return name
@@ -277,6 +299,8 @@ class Manager:
         self._watching = True
         for name, watch in self._watches.items():
             tasks.start(name, watch.run)
+        for optional in self._parts.optionals:
+            tasks.start(_optional_name(optional), partial(optional.run, self))
         for cache in self._parts.caches:
             while not cache.complete:
                 await wait_first(cache.wait_complete(), self._clock.sleep(REPORT_S))
@@ -285,6 +309,7 @@ class Manager:
 
     async def _stop_caches(self, seconds: float) -> None:
         self._watching = False
+        await self._supervisor().finish(map(_optional_name, self._parts.optionals), 0)
         await self._supervisor().finish([*self._watches, *self._parts.background], seconds)
 
     async def _stand(self) -> None:
@@ -300,13 +325,13 @@ class Manager:
             await self._supervisor().finish(["election"], seconds)
 
     async def _start_events(self) -> None:
-        if self._parts.recorder is not None:
-            self._supervisor().start("events", self._parts.recorder.run, policy=Policy.RESTART)
+        for recorder in self._parts.recorders:
+            self._supervisor().start(_events_name(recorder), recorder.run, policy=Policy.RESTART)
 
     async def _flush_events(self, seconds: float) -> None:
-        if self._parts.recorder is not None:
-            self._parts.recorder.stop()
-            await self._supervisor().finish(["events"], seconds)
+        for recorder in self._parts.recorders:
+            recorder.stop()
+        await self._supervisor().finish(map(_events_name, self._parts.recorders), seconds)
 
     async def _start_workers(self) -> None:
         for controller in self._parts.controllers:
@@ -320,5 +345,13 @@ class Manager:
             log.warning("reconciles were cut short", after_s=seconds)
 
 
+def _optional_name(optional: Optional) -> str:
+    return f"optional/{optional.name}"
+
+
+def _events_name(recorder: EventRecorder) -> str:
+    return f"events/{recorder.controller}"
+
+
 def _watch_name(watch: Watch) -> str:
-    return f"watch/{watch.resource.name}" + (f"/{watch.source}" if watch.source else "")
+    return f"watch/{watch.name}" + (f"/{watch.source}" if watch.source else "")

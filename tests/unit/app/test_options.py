@@ -58,7 +58,7 @@ def test_two_listeners_must_not_want_one_port() -> None:
     "text", ["*", "modelserving", " modelserving ", "+modelserving", "modelserving,*", "*,"]
 )
 def test_controllers_must_be_chosen_by_star_or_name(text: str) -> None:
-    assert choose_controllers(text) == {"modelserving"}
+    assert choose_controllers(text).controllers == {"modelserving"}
 
 
 @pytest.mark.covers("MS-298")
@@ -75,7 +75,7 @@ def test_unknown_controller_must_be_named(text: str) -> None:
 
 
 def test_first_entry_that_names_a_controller_must_decide() -> None:
-    assert choose_controllers("modelserving,-modelserving") == {"modelserving"}
+    assert choose_controllers("modelserving,-modelserving").controllers == {"modelserving"}
     with pytest.raises(UserError):
         choose_controllers("-modelserving,modelserving")
 

@@ -1,11 +1,10 @@
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
-from isthmus.api.meta import Key, Object, Resource
+from isthmus.api.meta import Key, Object
 from isthmus.errors import UserError
 from isthmus.runtime.cache import Cache
 from isthmus.runtime.controller import DONE, Again, Controller, Outcome
@@ -28,7 +27,7 @@ class FakeWatch:
 
     def __init__(self, world: "World", source: str = "") -> None:
         self.world = world
-        self.resource: Resource[Any] = THINGS
+        self.name = THINGS.name
         self.source = source
         self.heard_at = world.clock.monotonic()
         self.running = False
@@ -97,7 +96,7 @@ class World:
             watches=[self.watch],
             controllers=[controller],
             election=self.election if elect else None,
-            recorder=self.recorder,
+            recorders=(self.recorder,),
             background=background or {},
         )
         self.manager = Manager(
@@ -266,7 +265,7 @@ async def test_task_cancelled_from_elsewhere_must_end_the_process(name: str) -> 
 
 
 @pytest.mark.covers("R22")
-@pytest.mark.parametrize("name", ["events", "c/worker-0", "c/timer"])
+@pytest.mark.parametrize("name", ["events/c.dev/c", "c/worker-0", "c/timer"])
 async def test_task_that_can_be_restarted_must_be_back_within_five_seconds(name: str) -> None:
     world = World()
     await world.lead()

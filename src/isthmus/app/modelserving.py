@@ -1,0 +1,57 @@
+"""How the ModelServing controller is built: its caches, store, controller, and routes on the debug port."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from isthmus.api import labels
+from isthmus.api.meta import Key
+from isthmus.api.modelserving import MODEL_SERVINGS
+from isthmus.api.pods import CONTROLLER_REVISIONS, SERVING_PODS, SERVING_SERVICES
+from isthmus.app.building import Building
+from isthmus.debugport.port import DebugPort
+from isthmus.modelserving.controller import ModelServingController
+from isthmus.modelserving.dump import Dump
+from isthmus.modelserving.store import Caches, Store
+from isthmus.runtime.expect import Expectations
+
+NAME: Final = "modelserving"
+NEEDS: Final = (MODEL_SERVINGS,)
+"""Without these APIs there is nothing to control."""
+
+
+def build(building: Building) -> None:
+    """Add the controller of ModelServings. Only what carries our labels is watched, whatever else a cluster
+    holds (MS-48, R29)."""
+    caches = Caches(
+        servings=building.cache(MODEL_SERVINGS),
+        pods=building.cache(SERVING_PODS, selector=labels.GROUP_NAME),
+        services=building.cache(SERVING_SERVICES, selector=labels.GROUP_NAME),
+        revisions=building.cache(CONTROLLER_REVISIONS, selector=labels.NAME),
+    )
+    store: Store
+
+    def begin() -> list[Key]:
+        """Workers start: from now on vanished pods are losses, and every ModelServing is looked at once."""
+        store.remember(True)
+        return store.keys()
+
+    queue = building.queue(NAME, begin)
+    store = Store(caches, queue.add)
+    controller = ModelServingController(
+        building.client,
+        caches,
+        store,
+        Expectations(building.clock, building.metrics),
+        building.recorder("isthmus.dev/modelserving-controller"),
+        building.clock,
+    )
+    building.control(NAME, controller.reconcile, queue)
+    if building.options.debug_port:
+        building.servers.append(
+            DebugPort(
+                building.options.debug_port,
+                dump=Dump(store, building.clock),
+                decisions=controller.decisions,
+            )
+        )
