@@ -2,7 +2,7 @@
 
 cli/operator.py calls `read`. JSON and YAML are read, whatever the file is called; the YAML library costs
 memory and is imported only where the text is not JSON. A key that is there twice is refused, since one of the
-two would silently not count. Every failure is an InvalidConfiguration or another UserError that names the file.
+two would silently not count. Every failure is a UserError that names the file.
 """
 
 from __future__ import annotations
@@ -58,27 +58,25 @@ def _parse_yaml(text: str) -> object:
     import yaml
 
     class Loader(yaml.SafeLoader):
-        """Refuses a key that is there twice, and merges and aliases with which a text can grow."""
+        """Refuses a key that is there twice, and aliases, with which a text can grow without end."""
 
         def compose_node(self, parent: Any, index: Any) -> Any:
             if self.check_event(yaml.AliasEvent):
-                mark = self.peek_event().start_mark
-                raise yaml.MarkedYAMLError(problem="aliases are not allowed", problem_mark=mark)
+                raise yaml.YAMLError("aliases are not allowed")
             return super().compose_node(parent, index)
 
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
             seen = set()
             for key, _ in node.value:
-                if key.value in seen:
-                    raise yaml.MarkedYAMLError(
-                        problem=f"key {key.value} is there twice", problem_mark=key.start_mark
-                    )
+                if not isinstance(key, yaml.ScalarNode) or key.value in seen:
+                    problem = f"key {key.value} is there twice, or is no text"
+                    raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
                 seen.add(key.value)
             return super().construct_mapping(node, deep)
 
     try:
-        return yaml.load(text, Loader)  # noqa: S506 - a SafeLoader
-    except yaml.YAMLError as error:
+        return yaml.load(text, Loader)
+    except (yaml.YAMLError, RecursionError) as error:
         raise ValueError(" ".join(str(error).split())) from error
 
 
@@ -86,10 +84,6 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise _Twice(f"key {key} is there twice")
+            raise ValueError(f"key {key} is there twice")
         found[key] = value
     return found
-
-
-class _Twice(ValueError):
-    pass
