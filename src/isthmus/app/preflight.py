@@ -42,23 +42,17 @@ async def served_controllers(
     missing = {
         resource.name: resource for resource, served in zip(resources, found, strict=True) if not served
     }
-    left = []
-    lacking: list[Resource[Any]] = []
-    for name in chosen:
-        absent = [resource for resource in needs[name] if resource.name in missing]
-        if not absent:
-            left.append(name)
-            continue
-        if name in options.required:
-            raise _not_served(absent)
+    lacking = {name: [resource for resource in needs[name] if resource.name in missing] for name in chosen}
+    left = [name for name in chosen if not lacking[name]]
+    off = [name for name in chosen if lacking[name]]
+    if fatal := [name for name in off if not left or name in options.required]:
+        raise _not_served([resource for name in fatal for resource in lacking[name]])
+    for name in off:
         log.warning(
             "this controller stays off: the cluster does not serve its API; install the CRD and start again",
             controller=name,
-            missing=[resource.name for resource in absent],
+            missing=[resource.name for resource in lacking[name]],
         )
-        lacking += absent
-    if not left:
-        raise _not_served(lacking)
     return left
 
 
