@@ -11,8 +11,9 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from isthmus.api import configuration
-from isthmus.api.configuration import InvalidConfiguration, OperatorConfiguration
+from isthmus.api import configcheck
+from isthmus.api.configcheck import InvalidConfiguration
+from isthmus.api.configuration import OperatorConfiguration
 from isthmus.errors import UserError
 
 MAX_BYTES: Final = 1 << 20
@@ -32,7 +33,7 @@ def read(path: Path) -> OperatorConfiguration:
     if len(content) > MAX_BYTES:
         raise UserError(f"--config {path}: must have at most {MAX_BYTES} bytes")
     try:
-        return configuration.decode(parse(text))
+        return configcheck.decode(parse(text))
     except InvalidConfiguration as error:
         lines = "".join(f"\n  {problem}" for problem in error.problems)
         raise UserError(

@@ -6,15 +6,8 @@ from typing import Any
 
 import pytest
 
-from isthmus.api.configuration import (
-    API_VERSION,
-    KIND,
-    InvalidConfiguration,
-    OperatorConfiguration,
-    decode,
-    parse_duration,
-    without_effect,
-)
+from isthmus.api.configcheck import InvalidConfiguration, decode, parse_duration, without_effect
+from isthmus.api.configuration import API_VERSION, KIND, OperatorConfiguration
 
 HEAD = {"apiVersion": API_VERSION, "kind": KIND}
 
