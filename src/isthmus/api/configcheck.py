@@ -1,4 +1,5 @@
-"""Turns the configuration file's document into api/configuration.py's types, or tells all that is wrong with it.
+"""Turns the configuration file's document into the types of configuration.py, or tells all that is wrong with
+it.
 
 app/configfile.py calls `decode`. A key that nobody knows is an error, since it is a typo; all problems are
 found at once, each with its path and the values that are allowed (GD-50, PR-2). As upstream, null, an empty
@@ -7,6 +8,7 @@ text and the number 0 mean the default. `without_effect` names what was set and 
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Iterator
 from typing import Any, Final, Literal, TypeVar, get_args, get_origin
@@ -166,6 +168,12 @@ def _rules(configuration: OperatorConfiguration) -> Iterator[Problem]:
     ):
         if not 0 <= port <= 65535:
             yield Problem(f"server.{name}.port", f"must be 0 to 65535; is {port}")
+    for name, address in (
+        ("metrics", server.metrics.bind_address),
+        ("healthProbe", server.health_probe.bind_address),
+    ):
+        if address and address != "localhost" and not _is_address(address):
+            yield Problem(f"server.{name}.bindAddress", f"must be an IP address; is {_shown(address)}")
     election = configuration.leader_election
     if election.enabled and not election.id:
         yield Problem("leaderElection.id", "is required when leaderElection.enabled is true")
@@ -226,6 +234,14 @@ def _exported_rules(multi_cluster: MultiCluster) -> Iterator[Problem]:
     if size > _MAX_ANNOTATIONS_BYTES:
         text = f"must have at most {_MAX_ANNOTATIONS_BYTES} bytes in all; has {size}"
         yield Problem("multiCluster.exportedAnnotations", text)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _is_qualified(key: str) -> bool:

@@ -1,8 +1,8 @@
 """The operator's configuration file, typed: upstream's OperatorConfiguration and what Isthmus adds to it.
 
-configcheck.py fills these from the file that app/configfile.py reads; features read the sections that concern
-them. Every key that upstream has is known here, so that its files load unchanged. `OperatorConfiguration()` is
-what holds where there is no file. No logic.
+configcheck.py fills these from the file that app/configfile.py reads; features read the sections that
+concern them. Every key that upstream has is known here, so that its files load unchanged.
+`OperatorConfiguration()` is what holds where there is no file. No logic.
 """
 
 from __future__ import annotations

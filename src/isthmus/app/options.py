@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from isthmus.api.configuration import OperatorConfiguration
 from isthmus.debugport.port import parse_debug_port
 from isthmus.errors import UserError
 from isthmus.kube.config import ClusterConfig
@@ -26,12 +27,14 @@ Address = tuple[tuple[str, ...], int]
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorOptions:
-    """Everything that `isthmus operator` was told. Times are in seconds; `metrics` and `health` are where to
-    listen, None for nowhere; empty `namespaces` mean all; `qps` 0 means no limit of ours. Those of the
-    `controllers` that are `required` must have their APIs in the cluster; the others stay off without. Each
-    `probe_s` it is looked whether an optional API has come or gone."""
+    """Everything that `isthmus operator` was told. `configuration` is the file, of which features read what
+    has no flag. Times are in seconds; `metrics` and `health` are where to listen, None for nowhere; empty
+    `namespaces` mean all; `qps` 0 means no limit of ours. Those of the `controllers` that are `required` must
+    have their APIs in the cluster; the others stay off without. Each `probe_s` it is looked whether an
+    optional API has come or gone."""
 
     config: ClusterConfig
+    configuration: OperatorConfiguration = field(default_factory=OperatorConfiguration)
     controllers: frozenset[str] = frozenset(CONTROLLERS)
     required: frozenset[str] = frozenset()
     namespaces: tuple[str, ...] = ()

@@ -7,13 +7,61 @@ upstream's and controller-runtime's where the meaning is the same (MS-114).
 from __future__ import annotations
 
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from isthmus import logs
 
+if TYPE_CHECKING:
+    from isthmus.api.configuration import OperatorConfiguration
+
+log = logs.get(__name__)
+
+
+def _read_config(ctx: click.Context, param: click.Parameter, value: str) -> OperatorConfiguration | None:
+    """The file's configuration; what it says takes the place of the defaults of the flags that say the same.
+    Called before any other flag is looked at. Raises UserError."""
+    if not value:
+        return None
+    from isthmus.app import configfile
+
+    configuration = configfile.read(Path(value))
+    ctx.default_map = _defaults(configuration)
+    return configuration
+
+
+def _defaults(configuration: OperatorConfiguration) -> dict[str, Any]:
+    """Parameter of `command` to what the file has for it."""
+    server, election = configuration.server, configuration.leader_election
+    level = configuration.logging.level
+    restricted = configuration.namespace.restricted
+    return {
+        "namespaces": (restricted,) if restricted else (),
+        "leader_elect": election.enabled,
+        "lease_namespace": election.namespace,
+        **({"lease_name": election.id} if election.id else {}),
+        "metrics": _address(server.metrics.bind_address, server.metrics.port),
+        "health": _address(server.health_probe.bind_address, server.health_probe.port),
+        "log_level": "warning" if level == "warn" else level,
+        "log_format": configuration.logging.format,
+    }
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
 
 @click.command(context_settings={"show_default": True})
+@click.option(
+    "--config",
+    "configuration",
+    default="",
+    is_eager=True,
+    callback=_read_config,
+    help="OperatorConfiguration file, YAML or JSON; flags that are given win over it.",
+)
 @click.option("--kubeconfig", default="", help="Kubeconfig file; else in-cluster, $KUBECONFIG or home.")
 @click.option(
     "--context", "context_name", default="", help="Context of the kubeconfig; else its current one."
@@ -62,6 +110,7 @@ from isthmus import logs
 @click.option("--log-level", type=click.Choice(logs.LEVELS), default="info")
 @click.option("--log-format", type=click.Choice(logs.FORMATS), default="text")
 def command(  # noqa: PLR0913 - one per flag
+    configuration: OperatorConfiguration | None,
     kubeconfig: str,
     context_name: str,
     controllers: str,
@@ -87,13 +136,17 @@ def command(  # noqa: PLR0913 - one per flag
     Exit codes: 0 stopped, 1 something failed, 2 wrong flags or an unusable cluster, 3 the leader lease was
     lost.
     """
+    from isthmus.api import configcheck
+    from isthmus.api.configuration import OperatorConfiguration
     from isthmus.app import options as opt
     from isthmus.kube import config
 
+    settings = configuration or OperatorConfiguration()
     port = opt.parse_debug_port(debug_port)
     chosen = opt.choose_controllers(controllers)
     checked = opt.OperatorOptions(
         config=config.load(kubeconfig or None, context_name or None),
+        configuration=settings,
         controllers=chosen.controllers,
         required=chosen.required,
         namespaces=opt.choose_namespaces(namespaces),
@@ -110,6 +163,8 @@ def command(  # noqa: PLR0913 - one per flag
         probe_s=probe_s,
     )
     logs.configure(log_level, log_format)
+    if idle := configcheck.without_effect(settings):
+        log.warning("settings of --config that do nothing here", paths=", ".join(idle))
     import uvloop
 
     from isthmus.app import operator

@@ -50,7 +50,7 @@ def test_absent_implementation_must_be_off(raw: dict[str, Any]) -> None:
     [
         ({"multiCluster": {"mcsImplementaton": "mcs"}}, "multiCluster.mcsImplementaton"),
         ({"multicluster": {}}, "multicluster"),
-        ({"server": {"metrics": {"adress": ""}}}, "server.metrics.adress"),
+        ({"server": {"metrics": {"addr": ""}}}, "server.metrics.addr"),
         ({"orchestrators": {"lws": {"on": True}}}, "orchestrators.lws.on"),
     ],
 )
@@ -61,8 +61,12 @@ def test_unknown_key_must_be_refused_with_its_path(raw: dict[str, Any], path: st
 @pytest.mark.covers("GD-50")
 def test_problems_must_all_be_told_at_once() -> None:
     found = problems(
-        server={"metrics": {"port": 70000}, "healthProbe": {"port": -1}, "webhook": {"port": "8"}},
-        leaderElection={"enabled": True},
+        server={
+            "metrics": {"port": 70000},
+            "healthProbe": {"port": -1, "bindAddress": "here"},
+            "webhook": {"port": "8"},
+        },
+        leaderElection={"enabled": True, "namespace": "a/b"},
         discovery={"backend": "consul"},
         logging={"level": "loud", "format": "xml"},
         namespace={"restricted": "Team A"},
@@ -73,7 +77,9 @@ def test_problems_must_all_be_told_at_once() -> None:
     assert set(found) == {
         "server.metrics.port",
         "server.healthProbe.port",
+        "server.healthProbe.bindAddress",
         "server.webhook.port",
+        "leaderElection.namespace",
         "leaderElection.id",
         "discovery.backend",
         "logging.level",
