@@ -41,13 +41,16 @@ def command() -> None:
 
 
 @command.command()
-def build() -> None:
-    """Build the control plane's programs, once per machine, and print where they are."""
+@click.argument("program", type=click.Choice(["controlplane", "helm"]), default="controlplane")
+def build(program: str) -> None:
+    """Build the control plane's programs, once per machine, and print where they are; or Helm, for the tests
+    of the chart."""
     from isthmus.sandbox import build as builder
+    from isthmus.sandbox import helm
 
     with progress_view() as progress:
-        programs = builder.ensure(progress)
-    click.echo(programs.apiserver[0])
+        path = helm.ensure(progress) if program == "helm" else builder.ensure(progress).apiserver[0]
+    click.echo(path)
 
 
 @command.command()

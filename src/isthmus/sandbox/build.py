@@ -4,6 +4,7 @@
 builds. `ensure` (`isthmus sandbox build`) builds where `find` finds nothing, with a lock so that two builds
 at once make one, and an atomic rename so that a binary that is there is whole. The cache's key is the hash of
 the module's files and of how it is built, so a changed module is a new binary and old ones stay valid.
+helm.py builds its module in the same way.
 """
 
 from __future__ import annotations
@@ -50,20 +51,32 @@ def ensure(progress: Progress, environ: Mapping[str, str] | None = None) -> Prog
     if programs is not None:
         return programs
     binary = cached()
+    module = places.module()
+    build_once(
+        module, binary, what="the control plane", flags=_linker_flags(module), progress=progress, env=env
+    )
+    return single(binary)
+
+
+def build_once(
+    module: Path, binary: Path, *, what: str, flags: str, progress: Progress, env: Mapping[str, str]
+) -> None:
+    """Build a Go module into `binary`, unless it is there.
+
+    `what` names it for people; `flags` are the linker's. Raises UserError where it cannot be built, and where
+    what was built does not run.
+    """
     if binary.exists():
-        return single(binary)
+        return
     folder = binary.parent
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
         _take(lock.fileno(), lambda: progress.say("another build is running; waiting for it"))
         if not binary.exists():
-            partial = folder / f"{BINARY}.partial"
-            compiler.compile_module(
-                places.module(), partial, flags=_linker_flags(places.module()), progress=progress, env=env
-            )
-            _check(partial)
+            partial = folder / f"{binary.name}.partial"
+            compiler.compile_module(module, partial, what=what, flags=flags, progress=progress, env=env)
+            _check(partial, what)
             partial.replace(binary)
-    return single(binary)
 
 
 def single(binary: Path) -> Programs:
@@ -79,17 +92,18 @@ def single(binary: Path) -> Programs:
 
 def cached() -> Path:
     """Where the binary of this clone's module lies, or will lie."""
-    return places.cache_home() / f"controlplane-{key(places.module())}" / BINARY
+    module = places.module()
+    return places.cache_home() / f"controlplane-{key(module, _linker_flags(module))}" / BINARY
 
 
-def key(module: Path) -> str:
-    """16 hex digits that change with the module's files, the flags and the machine's kind."""
+def key(module: Path, flags: str) -> str:
+    """16 hex digits that change with the module's files, the linker's flags and the machine's kind."""
     digest = hashlib.sha256()
     sources = sorted(path for path in module.iterdir() if path.suffix in (".go", ".mod", ".sum"))
     for path in sources:
         digest.update(f"{path.name}\0{path.stat().st_size}\0".encode())
         digest.update(path.read_bytes())
-    digest.update(" ".join((_linker_flags(module), *compiler.FLAGS)).encode())
+    digest.update(" ".join((flags, *compiler.FLAGS)).encode())
     digest.update(f"{platform.system()} {platform.machine()}".encode())
     return digest.hexdigest()[:16]
 
@@ -135,8 +149,8 @@ def _take(lock: int, on_wait: Callable[[], None]) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
 
 
-def _check(binary: Path) -> None:
+def _check(binary: Path, what: str) -> None:
     try:
         subprocess.run([binary, "version"], check=True, capture_output=True, timeout=60)
     except (OSError, subprocess.SubprocessError) as error:
-        raise UserError(f"the control plane was built but does not run: {error}") from error
+        raise UserError(f"{what} was built but does not run: {error}") from error

