@@ -1,0 +1,146 @@
+"""Actions of a plan -> requests to the API server, each with the preconditions on which it was decided.
+
+Called by controller.py: first the exports, then the children. Creating is exclusive, so that a name that
+somebody took meanwhile is not adopted (PR-60); a repair and a deletion carry the UID and resourceVersion that
+were read (PR-63, PR-67). One failure keeps none of the others from being tried (PR-76). Every write is noted
+with the expectations, so that the next plan sees it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, TypeVar
+
+from isthmus.api.meta import Key, ObjectMeta, Resource
+from isthmus.api.poolrelay import service_exports
+from isthmus.errors import IsthmusError
+from isthmus.kube.client import Client, PatchKind, Written
+from isthmus.kube.errors import AlreadyExists, Forbidden, NotFound, WriteRefused
+from isthmus.poolrelay.plan.model import (
+    ChildAction,
+    CreateChild,
+    CreateExport,
+    DeleteChild,
+    DeleteExport,
+    ExportAction,
+    RelaySettings,
+    RepairChild,
+    RepairExport,
+)
+from isthmus.poolrelay.store import Caches
+from isthmus.runtime.cache import AnyCache
+from isthmus.runtime.expect import Expectations
+
+FIELD_MANAGER: Final = "isthmus-poolrelay"
+"""Who applies repairs; it never changes, since fields belong to a manager by name (T-108)."""
+CONCURRENCY: Final = 8
+"""Requests of one relay that may be under way at once."""
+
+A = TypeVar("A")
+Result = Written | IsthmusError | None
+"""What came of one write: the answer, the error, or None for a deletion that was done."""
+
+
+class Executor:
+    """See the module."""
+
+    def __init__(
+        self, client: Client, caches: Caches, expectations: Expectations, settings: RelaySettings
+    ) -> None:
+        self._client = client
+        self._caches = caches
+        self._expectations = expectations
+        self._exports = service_exports(settings.export_version)
+
+    async def export(self, key: Key, actions: Sequence[ExportAction]) -> list[tuple[ExportAction, Result]]:
+        """Do all of it for the relay `key`; what came of each. Raises WriteRefused where this process may not
+        write any more."""
+        return await _at_once(actions, lambda action: self._export(key, action))
+
+    async def make(self, key: Key, actions: Sequence[ChildAction]) -> list[tuple[ChildAction, Result]]:
+        """The same for the relay's children."""
+        return await _at_once(actions, lambda action: self._child(key, action))
+
+    async def _export(self, key: Key, action: ExportAction) -> Written | None:
+        match action:
+            case CreateExport(_, body):
+                return self._noted(key, self._exports, await self._create(key, self._exports, body))
+            case RepairExport(export, body):
+                written = await self._client.apply(
+                    self._exports, key[0], export.metadata.name, body, field_manager=FIELD_MANAGER, force=True
+                )
+                return self._noted(key, self._exports, written)
+            case DeleteExport(export):
+                meta, cache = export.metadata, self._caches.exports
+                assert cache is not None
+                await self._delete(key, self._exports, cache, meta)
+                return None
+
+    async def _child(self, key: Key, action: ChildAction) -> Written | None:
+        match action:
+            case CreateChild(resource, body):
+                return self._noted(key, resource, await self._create(key, resource, body))
+            case RepairChild(resource, child, body):
+                written = await self._client.patch(
+                    resource, key[0], child.metadata.name, body, kind=PatchKind.MERGE
+                )
+                return self._noted(key, resource, written)
+            case DeleteChild(resource, child):
+                meta, cache = child.metadata, self._caches.children[resource.kind]
+                await self._delete(key, resource, cache, meta)
+                return None
+
+    async def _create(self, key: Key, resource: Resource[Any], body: dict[str, Any]) -> Written | None:
+        """None where the namespace is on its way out, and the relay with it: that is no failure."""
+        try:
+            return await self._client.create(resource, key[0], body)
+        except Forbidden as error:
+            if not any(reason == "NamespaceTerminating" for _, reason, _ in error.causes):
+                raise
+            return None
+
+    async def _delete(self, key: Key, resource: Resource[Any], cache: AnyCache, meta: ObjectMeta) -> None:
+        await self._client.delete(
+            resource, key[0], meta.name, uid=meta.uid, resource_version=meta.resource_version
+        )
+        self._expectations.deleted(key, cache, (key[0], meta.name), meta.uid)
+
+    def _noted(self, key: Key, resource: Resource[Any], written: Written | None) -> Written | None:
+        if written is not None:
+            self._expectations.wrote(key, resource.name, written.resource_version)
+        return written
+
+
+def is_settled(action: ExportAction | ChildAction, result: Result) -> bool:
+    """Whether a write needs no other try: it was done, or somebody has done it before (PR-61, PR-68)."""
+    if isinstance(result, AlreadyExists):
+        return isinstance(action, CreateExport)
+    if isinstance(result, NotFound):
+        return isinstance(action, DeleteExport | DeleteChild)
+    return not isinstance(result, IsthmusError)
+
+
+async def _at_once(
+    actions: Sequence[A], one: Callable[[A], Awaitable[Written | None]]
+) -> list[tuple[A, Result]]:
+    """What came of each action, in their order, at most CONCURRENCY at a time."""
+    results: list[Result] = [None] * len(actions)
+    rest = iter(enumerate(actions))
+
+    async def work() -> None:
+        for index, action in rest:
+            try:
+                results[index] = await one(action)
+            except WriteRefused:
+                raise
+            except IsthmusError as error:
+                results[index] = error
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(min(CONCURRENCY, len(actions))):
+                tasks.create_task(work())
+    except* WriteRefused as refused:
+        raise next(iter(refused.exceptions)) from None
+    return list(zip(actions, results, strict=True))
