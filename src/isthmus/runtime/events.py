@@ -175,8 +175,9 @@ class EventRecorder:
     def _emit(self, what: _What) -> None:
         now, wall = self._clock.monotonic(), self._clock.now()
         subject = what.regarding.identity
-        related = what.related.identity if what.related is not None else None
-        key = (subject, related, what.type, what.reason, what.action)
+        # The subject in whatever state, and the related object as it was read: what is said again of another
+        # state of it is news (PR-79, PR-80).
+        key = (subject, what.related, what.type, what.reason, what.action)
         series = self._book.repeat(key, now, wall)
         if not self._spam.allow(subject, now):
             self._drop("too many")

@@ -163,6 +163,30 @@ async def test_different_things_must_be_different_events(world: World) -> None:
     assert world.server.requests == ["create"] * 4
 
 
+@pytest.mark.covers("PR-79", "PR-80", "T-38", "T-115", "T-116")
+async def test_another_state_of_the_related_object_must_be_a_new_event(world: World) -> None:
+    async with world.running():
+        for version in ("1", "1", "2"):
+            related = POD._replace(resource_version=version)
+            world.recorder.emit(
+                OWNER, type="Warning", reason="Bad", action="Do", note=version, related=related
+            )
+            await settle()
+        again = POD._replace(name="owner-1", resource_version="1")
+        world.recorder.emit(OWNER, type="Warning", reason="Bad", action="Do", note="other", related=again)
+    assert world.server.requests == ["create", "create", "create", "patch"]
+    assert [event["note"] for event in world.server.events.values()] == ["1", "2", "other"]
+
+
+@pytest.mark.covers("PR-79")
+async def test_another_state_of_the_subject_must_be_a_repeat(world: World) -> None:
+    async with world.running():
+        world.emit(about=OWNER._replace(resource_version="1"))
+        await settle()
+        world.emit(about=OWNER._replace(resource_version="2"))
+    assert world.server.requests == ["create", "patch"]
+
+
 async def test_thing_that_happens_again_much_later_must_be_a_new_event(world: World) -> None:
     async with world.running():
         world.emit()
