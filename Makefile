@@ -37,13 +37,17 @@ check: setup ## format, lint, types, import contracts, fast tests: below 60 seco
 	$(PYTEST) $(FAST) tests/unit tests/property
 
 .PHONY: test
-test: setup controlplane ## everything that must hold
+test: setup controlplane helm ## everything that must hold
 	$(PYTEST) $(FAST) tests/unit tests/property
-	$(PYTEST) -q -p no:randomly tests/services tests/cli tests/apiserver
+	$(PYTEST) -q -p no:randomly tests/services tests/cli tests/chart tests/apiserver
 
 .PHONY: controlplane
 controlplane: setup ## build the control plane once per machine
 	@$(BIN)/isthmus sandbox build
+
+.PHONY: helm
+helm: setup ## build Helm once per machine, for the tests of the chart
+	@$(BIN)/isthmus sandbox build helm
 
 .PHONY: bench
 bench: setup controlplane ## requests, CPU and memory beside the Go implementation's figures
@@ -61,6 +65,10 @@ format: setup ## format and fix what can be fixed
 .PHONY: conformance
 conformance: setup ## write docs/conformance.md from the rules and the tests' marks
 	$(BIN)/python scripts/conformance.py
+
+.PHONY: chart-crds
+chart-crds: setup ## write the chart's CRDs from the definitions in src/
+	$(BIN)/python scripts/generate_chart_crds.py
 
 .PHONY: constraints
 constraints: ## pin the newest versions that fit, with hashes
