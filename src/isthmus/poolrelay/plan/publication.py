@@ -7,6 +7,7 @@ before any export's name is computed (PR-28).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from isthmus.api.modelserving import Unreadable as UnreadableSpec
@@ -92,18 +93,28 @@ def _id_problem(value: str) -> str:
 
 def decide(observed: Observed, settings: RelaySettings, identity: ClusterId) -> Verdict | None:
     """The first cause for which the relay is withdrawn; None where it is published."""
+    return next(causes(observed, settings, identity), None)
+
+
+def causes(observed: Observed, settings: RelaySettings, identity: ClusterId) -> Iterator[Verdict]:
+    """Every cause for which the relay is withdrawn, in the order of the table."""
     relay, pool = observed.relay, observed.pool
-    if problem := configuration_problem(relay, settings) or identity.problem:
-        return Verdict(Reason.INVALID_CONFIGURATION, problem)
+    for problem in (configuration_problem(relay, settings), identity.problem):
+        if problem:
+            yield Verdict(Reason.INVALID_CONFIGURATION, problem)
     kind, name = target_of(relay)
     graph = kind == GRAPH_KIND
     if pool is None:
         reason = Reason.GRAPH_NOT_FOUND if graph else Reason.TARGET_NOT_FOUND
-        return Verdict(reason, f"there is no {kind} {name}")
-    if pool.terminating:
-        reason = Reason.GRAPH_TERMINATING if graph else Reason.TARGET_TERMINATING
-        return Verdict(reason, f"{kind} {name} is being deleted")
-    return _unfit(pool) or _conflict(observed)
+        yield Verdict(reason, f"there is no {kind} {name}")
+    else:
+        if pool.terminating:
+            reason = Reason.GRAPH_TERMINATING if graph else Reason.TARGET_TERMINATING
+            yield Verdict(reason, f"{kind} {name} is being deleted")
+        yield from _unfit(pool)
+    if observed.strangers:
+        names = ", ".join(f"{each.kind} {each.name} ({each.owner})" for each in observed.strangers)
+        yield Verdict(Reason.OWNERSHIP_CONFLICT, f"not this relay's: {names}")
 
 
 def configuration_problem(relay: DynamoPoolRelay, settings: RelaySettings) -> str:
@@ -141,27 +152,19 @@ def _target_problem(ref: TargetRef | None, relay: str) -> str:
     )
 
 
-def _unfit(pool: Pool) -> Verdict | None:
+def _unfit(pool: Pool) -> Iterator[Verdict]:
     """Causes that lie in the pool itself."""
     if pool.unsupported:
-        return Verdict(Reason.UNSUPPORTED_DISCOVERY, pool.unsupported)
+        yield Verdict(Reason.UNSUPPORTED_DISCOVERY, pool.unsupported)
     if pool.shared:
-        return Verdict(
+        yield Verdict(
             Reason.SHARED_NAMESPACE,
             f"{pool.kind} {pool.name} lives in the global Dynamo namespace, which other graphs share",
         )
     if not pool.has_workers:
-        return Verdict(
+        yield Verdict(
             Reason.NO_WORKERS, f"{pool.kind} {pool.name} has no component of type worker, prefill or decode"
         )
-    return None
-
-
-def _conflict(observed: Observed) -> Verdict | None:
-    if not observed.strangers:
-        return None
-    names = ", ".join(f"{each.kind} {each.name} ({each.owner})" for each in observed.strangers)
-    return Verdict(Reason.OWNERSHIP_CONFLICT, f"not this relay's: {names}")
 
 
 def unread(property_: Property) -> str:
