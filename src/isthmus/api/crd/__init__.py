@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from isthmus.api.crd import modelserving
+from isthmus.api.crd import modelserving, poolrelay
 from isthmus.api.meta import Raw
 
-CRDS: Final[tuple[tuple[str, Callable[[], Raw]], ...]] = ((modelserving.GROUP, modelserving.definition),)
+CRDS: Final[tuple[tuple[str, Callable[[], Raw]], ...]] = (
+    (modelserving.GROUP, modelserving.definition),
+    (poolrelay.GROUP, poolrelay.definition),
+)
 """Rows of (API group, builder)."""
 
 
