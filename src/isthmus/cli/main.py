@@ -18,6 +18,7 @@ from isthmus.errors import UserError
 
 COMMANDS: Final = {
     "operator": ("isthmus.cli.operator", "Reconcile ModelServings in a cluster."),
+    "relay": ("isthmus.cli.relay", "Speak for one pool of workers."),
     "debug": ("isthmus.cli.debug", "Read an operator's debug port."),
     "crds": ("isthmus.cli.crds", "Print the CustomResourceDefinitions."),
     "sandbox": ("isthmus.cli.sandbox", "Run real control planes on this machine."),
