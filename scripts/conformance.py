@@ -21,16 +21,16 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = "docs/conformance.md"
 DOCUMENTS = (
     ("ModelServing", "docs/behaviour/modelserving.md"),
+    ("Pool relays", "docs/behaviour/poolrelay.md"),
     ("Faults that others had", "docs/behaviour/reports.md"),
 )
 REASONS = "docs/behaviour/not-covered.toml"
 
-RULE = re.compile(r"\b(?:MS-[0-9]+|R[0-9]{2})\b")
-_HEAD = re.compile(
-    r"^- \*\*(MS-[0-9]+|R[0-9]{2}) (.+?)\*\*(.*?)(?=\n\n|^- \*\*|\Z)", re.MULTILINE | re.DOTALL
-)
-_ONLY_RULES = re.compile(r"(?:MS-[0-9]+|R[0-9]{2})(?: (?:MS-[0-9]+|R[0-9]{2}))*")
-_RANGE = re.compile(r"MS-([0-9]+)\.\.([0-9]+)")
+_NUMBER = r"(?:(?:MS|PR|T)-[0-9]+|R[0-9]{2})"
+RULE = re.compile(rf"\b{_NUMBER}\b")
+_HEAD = re.compile(rf"^- \*\*({_NUMBER}) (.+?)\*\*(.*?)(?=\n\n|^- \*\*|\Z)", re.MULTILINE | re.DOTALL)
+_ONLY_RULES = re.compile(rf"{_NUMBER}(?: {_NUMBER})*")
+_RANGE = re.compile(r"([A-Z]+)-([0-9]+)\.\.([0-9]+)")
 
 
 class Rule(NamedTuple):
@@ -66,7 +66,7 @@ def reasons(root: Path = ROOT) -> dict[str, str]:
 def _expanded(numbers: Iterable[str]) -> Iterator[str]:
     for number in numbers:
         if match := _RANGE.fullmatch(number):
-            yield from (f"MS-{n}" for n in range(int(match[1]), int(match[2]) + 1))
+            yield from (f"{match[1]}-{n}" for n in range(int(match[2]), int(match[3]) + 1))
         else:
             yield number
 
