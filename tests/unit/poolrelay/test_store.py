@@ -181,7 +181,7 @@ def test_relay_must_see_its_children_and_strangers_apart() -> None:
     assert [each.kind for each in seen.strangers] == ["Role"]
 
 
-@pytest.mark.covers("PR-101", "T-136", "R33")
+@pytest.mark.covers("PR-101", "T-136")
 def test_namespace_of_another_operator_must_be_passed_over() -> None:
     cluster = Cluster(skips=lambda namespace: namespace == "serving")
     assert cluster.wakes(lambda: cluster.put(cluster.caches.relays, relay())) == set()
