@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from isthmus.api.meta import Raw
+from isthmus.sandbox import rbac
 from tests.support.chart import CLUSTER_NAME, NAMESPACE, Right, exporting, of_kind, one, render, rights
 
 READER = f"{CLUSTER_NAME}-clusterproperty-reader"
@@ -120,3 +121,9 @@ def test_controllers_that_do_not_run_must_be_granted_nothing(
     assert one(objects, "Deployment")["spec"]["template"]["spec"]["containers"][0]["args"][-1] == (
         f"--controllers={','.join(controllers)}"
     )
+
+
+@pytest.mark.covers("MS-118")
+def test_chart_must_grant_what_is_documented_and_no_more() -> None:
+    granted = rights(*of_kind(render(exporting()), "Role", "ClusterRole"))
+    assert granted == rights(rbac.operator_role())
