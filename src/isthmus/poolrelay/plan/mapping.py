@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from isthmus.api.meta import Key
+from isthmus.api.poolgraph import PoolGraph
 from isthmus.api.poolrelay import POOL_RELAYS, PROPERTY_NAME, ClusterProperty, ServiceExport
 
 Wanting = Callable[[Key], Iterable[Key]]
@@ -54,3 +55,16 @@ def property_matters(old: ClusterProperty | None, new: ClusterProperty | None) -
     if old is None or new is None:
         return True
     return old.spec.value != new.spec.value
+
+
+def graph_matters(old: PoolGraph | None, new: PoolGraph | None) -> bool:
+    """Whether a change of a graph can matter: it came or went or is about to go, or its spec or discovery is
+    another; its status never is (PR-34, PR-98)."""
+    if old is None or new is None:
+        return True
+    return _gist(old) != _gist(new)
+
+
+def _gist(graph: PoolGraph) -> tuple[object, ...]:
+    meta = graph.metadata
+    return meta.uid, meta.generation, meta.terminating, meta.annotations
