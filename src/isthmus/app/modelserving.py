@@ -1,4 +1,8 @@
-"""How the ModelServing controller is built: its caches, store, controller, and routes on the debug port."""
+"""How the ModelServing controller is built: its caches, store, controller, and routes on the debug port.
+
+operator.py calls `build` where the controller is chosen and the cluster has ModelServings, before anything
+has started.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ NEEDS: Final = (MODEL_SERVINGS,)
 """Without these APIs there is nothing to control."""
 
 
-def build(building: Building) -> None:
+async def build(building: Building) -> None:
     """Add the controller of ModelServings. Only what carries our labels is watched, whatever else a cluster
     holds (MS-48, R29)."""
     caches = Caches(

@@ -18,10 +18,10 @@ from typing import Any, Final, Protocol
 
 from isthmus import logs
 from isthmus.api.meta import Resource
-from isthmus.app import modelserving
+from isthmus.app import modelserving, poolrelay
 from isthmus.app.building import Building
 from isthmus.app.options import OperatorOptions
-from isthmus.app.preflight import may_watch, served_controllers
+from isthmus.app.preflight import answers, may_watch, served_controllers
 from isthmus.clock import Clock, SystemClock
 from isthmus.errors import UserError
 from isthmus.kube.client import Client
@@ -43,11 +43,12 @@ class Feature(Protocol):
     def NEEDS(self) -> Sequence[Resource[Any]]:
         """The APIs without which there is nothing to control."""
 
-    def build(self, building: Building) -> None:
-        """Take what it needs from `building`, and add the controller to it."""
+    async def build(self, building: Building) -> None:
+        """Take what it needs from `building`, and add the controller to it. May ask the cluster what it
+        serves; raises UserError where the controller cannot work as it is configured."""
 
 
-FEATURES: Final[Mapping[str, Feature]] = {"modelserving": modelserving}
+FEATURES: Final[Mapping[str, Feature]] = {"modelserving": modelserving, "poolrelay": poolrelay}
 """The controllers that there are, by their names in --controllers."""
 
 
@@ -74,7 +75,8 @@ async def run(options: OperatorOptions, *, clock: Clock | None = None) -> Exit:
             needs = {name: feature.NEEDS for name, feature in FEATURES.items()}
             controllers = await served_controllers(options, client, needs)
             building = Building(options, client, clock, metrics)
-            manager = _build(building, controllers, election)
+            async with answers(options):
+                manager = await _build(building, controllers, election)
             for server in building.servers:
                 server.bind()
             await may_watch(building)
@@ -100,12 +102,12 @@ def tame_collector() -> None:
     gc.set_threshold(20_000, 50, 50)
 
 
-def _build(building: Building, controllers: Sequence[str], election: LeaderElector | None) -> Manager:
+async def _build(building: Building, controllers: Sequence[str], election: LeaderElector | None) -> Manager:
     options = building.options
     if options.debug_port and modelserving.NAME not in controllers:
         raise UserError(f"--debug-port shows ModelServings, and needs the {modelserving.NAME} controller")
     for name in controllers:
-        FEATURES[name].build(building)
+        await FEATURES[name].build(building)
     manager = Manager(building.parts(election), clock=building.clock, metrics=building.metrics)
     if options.health is not None:
         hosts, port = options.health

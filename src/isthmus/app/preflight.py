@@ -30,19 +30,18 @@ INSTALL: Final = "install the CRDs: isthmus crds | kubectl apply --server-side -
 async def served_controllers(
     options: OperatorOptions, client: Client, needs: Mapping[str, Sequence[Resource[Any]]]
 ) -> list[str]:
-    """The chosen controllers whose APIs the cluster serves, in the order of `needs`.
+    """The chosen controllers whose APIs the cluster serves, in the order of `needs`. Of an API that is named
+    in several versions one is enough.
 
     Raises UserError where one is missing of a controller that was asked for by name, and where none is left;
     the others are left out with a line in the log.
     """
     chosen = [name for name in needs if name in options.controllers]
-    resources = list({resource.name: resource for name in chosen for resource in needs[name]}.values())
-    async with _answers(options):
-        found = await asyncio.gather(*(_served(client, resource) for resource in resources))
-    missing = {
-        resource.name: resource for resource, served in zip(resources, found, strict=True) if not served
-    }
-    lacking = {name: [resource for resource in needs[name] if resource.name in missing] for name in chosen}
+    resources = list(dict.fromkeys(resource for name in chosen for resource in needs[name]))
+    async with answers(options):
+        found = await asyncio.gather(*(is_served(client, resource) for resource in resources))
+    there = {resource.name for resource, served in zip(resources, found, strict=True) if served}
+    lacking = {name: [resource for resource in needs[name] if resource.name not in there] for name in chosen}
     left = [name for name in chosen if not lacking[name]]
     off = [name for name in chosen if lacking[name]]
     if fatal := [name for name in off if not left or name in options.required]:
@@ -60,13 +59,13 @@ async def may_watch(building: Building) -> None:
     """See that all that will be watched may be listed, and which optional APIs there are. Raises
     UserError."""
     options, client = building.options, building.client
-    async with _answers(options), asyncio.TaskGroup() as tasks:
+    async with answers(options), asyncio.TaskGroup() as tasks:
         for watched in building.watched:
             for namespace in watched.namespaces:
                 tasks.create_task(_may_list(client, watched, namespace))
         for optional in building.optionals:
             tasks.create_task(optional.look())
-    async with _answers(options), asyncio.TaskGroup() as tasks:
+    async with answers(options), asyncio.TaskGroup() as tasks:
         for optional in building.optionals:
             if (resource := optional.served) is not None:
                 watched = Watched(resource, "", optional.cache.sources)
@@ -75,8 +74,8 @@ async def may_watch(building: Building) -> None:
 
 
 @asynccontextmanager
-async def _answers(options: OperatorOptions) -> AsyncIterator[None]:
-    """Whatever comes instead of an answer is said as one UserError."""
+async def answers(options: OperatorOptions) -> AsyncIterator[None]:
+    """Whatever comes instead of answers, or not in time, is said as one UserError."""
     try:
         async with asyncio.timeout(TIME_S):
             yield
@@ -86,7 +85,8 @@ async def _answers(options: OperatorOptions) -> AsyncIterator[None]:
         raise _unreachable(options, next(_leaves(group))) from None
 
 
-async def _served(client: Client, resource: Resource[Any]) -> bool:
+async def is_served(client: Client, resource: Resource[Any]) -> bool:
+    """Whether the cluster serves it. Raises UserError where it cannot say."""
     try:
         return await client.served(resource)
     except Unauthorized as error:
