@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from isthmus import logs
 from isthmus.api import labels
+from isthmus.api.configuration import OperatorConfiguration
 from isthmus.api.meta import Key, Resource
 from isthmus.api.pods import SERVING_SERVICES
 from isthmus.api.poolgraph import POOL_GRAPHS, PoolGraph
@@ -84,12 +85,17 @@ async def build(building: Building) -> None:
 async def _settings(building: Building) -> RelaySettings:
     """What the configuration says, with the gate resolved and logged (PR-13)."""
     configuration = building.options.configuration
-    multi_cluster = configuration.multi_cluster
-    version = await gate.export_version(building.client, multi_cluster.mcs_implementation)
+    version = await gate.export_version(building.client, configuration.multi_cluster.mcs_implementation)
     log.info("feature gate", **{gate.NAME: version or "off"})
+    return settings_of(configuration, version)
+
+
+def settings_of(configuration: OperatorConfiguration, export_version: str = "") -> RelaySettings:
+    """What the configuration says about relays; exports are in `export_version`."""
+    multi_cluster = configuration.multi_cluster
     return RelaySettings(
         implementation=multi_cluster.mcs_implementation,
-        export_version=version,
+        export_version=export_version,
         exported_labels=multi_cluster.exported_labels,
         exported_annotations=multi_cluster.exported_annotations,
         discovery_backend=configuration.discovery.backend,
