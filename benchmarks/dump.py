@@ -23,6 +23,7 @@ import uvloop
 
 from isthmus.api import labels
 from isthmus.api.modelserving import MODEL_SERVINGS, ModelServing
+from isthmus.api.podgroups import POD_GROUPS
 from isthmus.api.pods import CONTROLLER_REVISIONS, SERVING_PODS, SERVING_SERVICES, ServingPod
 from isthmus.app.operator import tame_collector
 from isthmus.clock import SystemClock
@@ -75,6 +76,7 @@ def filled(instances: int, per_group: int) -> Dump:
         pods=Cache(SERVING_PODS, metrics=metrics),
         services=Cache(SERVING_SERVICES, metrics=metrics),
         revisions=Cache(CONTROLLER_REVISIONS, metrics=metrics),
+        pod_groups=Cache(POD_GROUPS, metrics=metrics),
     )
     store = Store(caches, lambda key: None)
     groups = instances // per_group

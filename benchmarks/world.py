@@ -12,6 +12,7 @@ from pathlib import Path
 from isthmus.api import labels
 from isthmus.api.meta import Raw
 from isthmus.api.modelserving import MODEL_SERVINGS
+from isthmus.api.podgroups import POD_GROUPS
 from isthmus.api.pods import CONTROLLER_REVISIONS, SERVING_PODS, SERVING_SERVICES
 from isthmus.kube import config
 from isthmus.kube.client import Client, PatchKind
@@ -171,7 +172,10 @@ async def watched(kubeconfig: Path) -> AsyncIterator[World]:
         pods=Cache(SERVING_PODS, metrics=metrics),
         services=Cache(SERVING_SERVICES, metrics=metrics),
         revisions=Cache(CONTROLLER_REVISIONS, metrics=metrics),
+        pod_groups=Cache(POD_GROUPS, metrics=metrics),
     )
+    caches.pod_groups.mark_absent()
+    watched = [cache for cache in caches.all if cache is not caches.pod_groups]
     selectors = {MODEL_SERVINGS.name: "", CONTROLLER_REVISIONS.name: labels.NAME}
     async with (
         Client(config.load(kubeconfig, environ={}), user_agent="isthmus-bench") as client,
@@ -187,9 +191,9 @@ async def watched(kubeconfig: Path) -> AsyncIterator[World]:
                     label_selector=selectors.get(cache.resource.name, labels.GROUP_NAME),
                 ).run()
             )
-            for cache in caches.all
+            for cache in watched
         ]
-        for cache in caches.all:
+        for cache in watched:
             await cache.wait_complete()
         yield world
         for task in running:

@@ -12,6 +12,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from isthmus import logs
 from isthmus.api.meta import Key
 from isthmus.api.modelserving import MODEL_SERVINGS, ModelServing
@@ -21,7 +23,9 @@ from isthmus.errors import IsthmusError
 from isthmus.kube.client import Client
 from isthmus.kube.errors import ApiError, Conflict, Invalid
 from isthmus.modelserving.decisions import Decisions
-from isthmus.modelserving.executor import Executor
+from isthmus.modelserving.executor import ApiGone, Executor
+from isthmus.modelserving.gangapi import GangApi
+from isthmus.modelserving.plan.gang import in_cluster, is_ganged
 from isthmus.modelserving.plan.model import Act, Plan, State
 from isthmus.modelserving.plan.reconcile import plan
 from isthmus.modelserving.plan.status import refused, with_problem
@@ -34,6 +38,11 @@ from isthmus.runtime.expect import Expectations, Seen
 log = logs.get(__name__)
 
 _REASONS = {State.CREATING: "RoleCreating", State.RUNNING: "RoleRunning", State.DELETING: "RoleDeleting"}
+
+
+API_RETRY_S = 5.0
+"""Seconds to the next look where the PodGroup API is going, or is not known well enough, if nothing is heard
+of it before."""
 
 
 class _Told:
@@ -51,7 +60,7 @@ class _Told:
 class ModelServingController:
     """See the module. Give `reconcile` to a runtime Controller."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a pass goes through
         self,
         client: Client,
         caches: Caches,
@@ -59,13 +68,15 @@ class ModelServingController:
         expectations: Expectations,
         recorder: EventRecorder,
         clock: Clock,
+        gang: GangApi,
     ) -> None:
         self.decisions = Decisions()
         self._store = store
         self._expectations = expectations
         self._recorder = recorder
         self._clock = clock
-        self._executor = Executor(client, caches, store, expectations)
+        self._gang = gang
+        self._executor = Executor(client, caches, store, expectations, gang.gone)
         self._status = StatusWriter(client, expectations, clock)
         self._told: dict[Key, _Told] = {}
         self._seen: dict[str, Seen] = {cache.resource.name: cache for cache in caches.all}
@@ -74,6 +85,7 @@ class ModelServingController:
         """One pass for one ModelServing; see the module. Raises what failed, for the queue to retry."""
         if not self._expectations.satisfied(key, self._seen):
             return Again(self._expectations.remaining_s(key))
+        offer = await self._gang.offer()
         view = self._store.view(key, self._clock.now())
         if view is None:
             self._forget(key)
@@ -81,7 +93,7 @@ class ModelServingController:
         if view.serving.metadata.terminating:
             return DONE
         if isinstance(view, View):
-            return await self._act(key, view)
+            return await self._act(key, replace(view, desired=in_cluster(view.desired, view.serving, offer)))
         return await self._refuse(key, view.serving, view.problem)
 
     async def _act(self, key: Key, view: View) -> Outcome:
@@ -91,6 +103,8 @@ class ModelServingController:
         if isinstance(planned.decision, Act):
             failed = await self._executor.carry_out(view.desired, planned.decision.actions)
         self._store.settle(key, view.groups)
+        gone = [error for error in failed if isinstance(error, ApiGone)]
+        failed = [error for error in failed if not isinstance(error, ApiGone)]
         serious = [error for error in failed if not isinstance(error, Conflict)]
         self._tell(key, view, planned, serious)
         self.decisions.note(
@@ -112,6 +126,8 @@ class ModelServingController:
         waits = [] if planned.recheck_at is None else [max(0.0, planned.recheck_at - self._clock.now())]
         if deferred_s is not None:
             waits.append(deferred_s)
+        if gone or (view.desired.offer.served is None and is_ganged(view.desired.spec)):
+            waits.append(API_RETRY_S)
         return Again(min(waits)) if waits else DONE
 
     async def _refuse(self, key: Key, serving: ModelServing, problem: str) -> Outcome:

@@ -22,13 +22,16 @@ from isthmus.modelserving.plan.model import (
     Adopt,
     Blocked,
     CreatePod,
+    CreatePodGroup,
     CreateService,
     DeletePod,
+    DeletePodGroup,
     DeleteService,
     Done,
     DropRevision,
     PersistRevision,
     Plan,
+    RepairPodGroup,
     RepairService,
 )
 
@@ -139,6 +142,13 @@ def describe(action: Action) -> PlannedAction:
             return PlannedAction("repair", f"Service {service.metadata.name}", "its selector was changed")
         case DeleteService(service, why):
             return PlannedAction("delete", f"Service {service.metadata.name}", why)
+        case CreatePodGroup(group):
+            return PlannedAction("create", f"PodGroup {group}", "missing")
+        case RepairPodGroup(pod_group):
+            target = f"PodGroup {pod_group.metadata.name}"
+            return PlannedAction("repair", target, "it is not what the spec asks for")
+        case DeletePodGroup(pod_group, why):
+            return PlannedAction("delete", f"PodGroup {pod_group.metadata.name}", why)
         case CreatePod(group, template, revision, instance, index):
             name = pod_name(group, role_id(template.name, instance), index)
             return PlannedAction("create", f"pod {name}", f"missing at revision {revision}")

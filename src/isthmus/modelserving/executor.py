@@ -1,17 +1,18 @@
 """Actions of a plan -> requests to the API server, each with the preconditions on which it was decided.
 
 Called by controller.py. Actions come sorted by phase and the phases are done one after the other, each with
-bounded concurrency: revisions, then adoptions and Services, then deletions, then pods. A failure does not
-stop its own phase, and stops the later ones only where they need it: nothing is created before its revision
-is stored (MS-54). Every write is noted with the expectations, so that the next plan sees it; every deletion
-is announced to the store before it leaves, so that its end is not taken for a loss (MS-88).
+bounded concurrency: revisions, then adoptions, Services and PodGroups, then deletions, then pods. A failure
+does not stop its own phase, and stops the later ones only where they need it: nothing is created before its
+revision is stored (MS-54), and no pod before its PodGroup (MS-96). Every write is noted with the
+expectations, so that the next plan sees it; every deletion is announced to the store before it leaves, so
+that its end is not taken for a loss (MS-88).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -19,6 +20,7 @@ import msgspec
 
 from isthmus.api.meta import Key, Resource
 from isthmus.api.names import role_id
+from isthmus.api.podgroups import POD_GROUPS
 from isthmus.api.pods import (
     CONTROLLER_REVISIONS,
     SERVING_PODS,
@@ -34,12 +36,15 @@ from isthmus.modelserving.plan.model import (
     Action,
     Adopt,
     CreatePod,
+    CreatePodGroup,
     CreateService,
     DeletePod,
+    DeletePodGroup,
     DeleteService,
     Desired,
     DropRevision,
     PersistRevision,
+    RepairPodGroup,
     RepairService,
 )
 from isthmus.modelserving.plan.reconcile import phase
@@ -54,10 +59,18 @@ ADOPTABLE: dict[str, Resource[Any]] = {
     "pods": SERVING_PODS,
     "services": SERVING_SERVICES,
     "controllerrevisions": CONTROLLER_REVISIONS,
+    "podgroups": POD_GROUPS,
 }
 
 
-_CREATIONS = CreatePod | CreateService | PersistRevision
+_CREATIONS = CreatePod | CreatePodGroup | CreateService | PersistRevision
+_ON_POD_GROUPS = CreatePodGroup | RepairPodGroup | DeletePodGroup
+_NO_API = (404, 405)
+"""What is answered where a resource is not served, or about to be served no more."""
+
+
+class ApiGone(WorldError):
+    """The PodGroup API is going or gone. Whoever watches for that has been told; no pod waits for it."""
 
 
 class NameTaken(WorldError):
@@ -68,11 +81,19 @@ class NameTaken(WorldError):
 class Executor:
     """See the module."""
 
-    def __init__(self, client: Client, caches: Caches, store: Store, expectations: Expectations) -> None:
+    def __init__(
+        self,
+        client: Client,
+        caches: Caches,
+        store: Store,
+        expectations: Expectations,
+        api_gone: Callable[[], None],
+    ) -> None:
         self._client = client
         self._caches = caches
         self._store = store
         self._expectations = expectations
+        self._api_gone = api_gone
         self._ending: dict[Key, str] = {}
 
     async def carry_out(self, desired: Desired, actions: Sequence[Action]) -> list[IsthmusError]:
@@ -83,8 +104,10 @@ class Executor:
         with it, so that this is no failure, and creating is not tried again.
         """
         failed: list[IsthmusError] = []
+        lacking: set[str] = set()
         for number, group in groupby(actions, key=phase):
-            errors = await self._at_once(desired, list(group))
+            left = [each for each in group if not (isinstance(each, CreatePod) and each.group in lacking)]
+            errors = await self._at_once(desired, left, lacking)
             failed += errors
             if errors and number == 0:
                 break
@@ -94,16 +117,19 @@ class Executor:
         """The ModelServing is gone."""
         self._ending.pop(key, None)
 
-    async def _at_once(self, desired: Desired, actions: Sequence[Action]) -> list[IsthmusError]:
+    async def _at_once(
+        self, desired: Desired, actions: Sequence[Action], lacking: set[str]
+    ) -> list[IsthmusError]:
+        """Do these; `lacking` gets the names of groups whose PodGroup could not be made."""
         failed: list[IsthmusError] = []
         if len(actions) == 1:
-            await self._try(desired, actions[0], failed)
+            await self._try(desired, actions[0], failed, lacking)
             return failed
         rest = iter(actions)
 
         async def work() -> None:
             for action in rest:
-                await self._try(desired, action, failed)
+                await self._try(desired, action, failed, lacking)
 
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -113,20 +139,28 @@ class Executor:
             raise _first(refused.exceptions) from None
         return failed
 
-    async def _try(self, desired: Desired, action: Action, failed: list[IsthmusError]) -> None:
+    async def _try(
+        self, desired: Desired, action: Action, failed: list[IsthmusError], lacking: set[str]
+    ) -> None:
         try:
             await self._one(desired, action)
         except WriteRefused:
             raise
         except IsthmusError as error:
+            if isinstance(action, _ON_POD_GROUPS) and isinstance(error, ApiError) and error.status in _NO_API:
+                self._api_gone()
+                failed.append(ApiGone(str(error)))
+                return
             failed.append(error)
+            if isinstance(action, CreatePodGroup):
+                lacking.add(action.group)
 
     async def _one(self, desired: Desired, action: Action) -> None:
         if isinstance(action, _CREATIONS) and self._ending.get(_key(desired)) == desired.uid:
             return
         match action:
-            case CreatePod(group, template, revision, instance, index):
-                body = objects.pod(desired, group, template, revision, instance, index)
+            case CreatePod(group, template, revision, instance, index, ganged):
+                body = objects.pod(desired, group, template, revision, instance, index, ganged=ganged)
                 await self._create(desired, SERVING_PODS, body)
             case DeletePod(pod, _, with_group):
                 await self._delete_pod(desired, pod, with_group)
@@ -148,6 +182,8 @@ class Executor:
                     service.metadata.resource_version,
                     {"spec": {"selector": selector}},
                 )
+            case CreatePodGroup() | RepairPodGroup() | DeletePodGroup():
+                await self._pod_group(desired, action)
             case PersistRevision(revision):
                 number = 1 + max((stored.number for stored in desired.stored.values()), default=0)
                 body = objects.controller_revision(desired, revision, number)
@@ -156,8 +192,25 @@ class Executor:
             case DropRevision(name, uid, resource_version):
                 await self._delete(desired, CONTROLLER_REVISIONS, name, uid, resource_version)
             case Adopt(kind, name, uid, resource_version):
-                owner = {"metadata": {"ownerReferences": [objects.owner_reference(desired)]}}
+                reference = objects.owner_reference(desired, blocking=kind != POD_GROUPS.plural)
+                owner = {"metadata": {"ownerReferences": [reference]}}
                 await self._patch(desired, ADOPTABLE[kind], name, uid, resource_version, owner)
+
+    async def _pod_group(
+        self, desired: Desired, action: CreatePodGroup | RepairPodGroup | DeletePodGroup
+    ) -> None:
+        """With the UID alone as a precondition: Volcano writes the status of PodGroups all the time, and
+        nothing here is decided on that."""
+        match action:
+            case CreatePodGroup(group, spec):
+                await self._create(desired, POD_GROUPS, objects.pod_group(desired, group, spec))
+            case RepairPodGroup(pod_group, spec):
+                change = objects.pod_group_change(pod_group.spec, spec)
+                metadata = pod_group.metadata
+                await self._patch(desired, POD_GROUPS, metadata.name, metadata.uid, None, change)
+            case DeletePodGroup(pod_group):
+                metadata = pod_group.metadata
+                await self._delete(desired, POD_GROUPS, metadata.name, metadata.uid, None)
 
     async def _create(
         self, desired: Desired, resource: Resource[Any], body: dict[str, Any], encoded: bytes | None = None
@@ -203,13 +256,14 @@ class Executor:
             raise
 
     async def _delete(
-        self, desired: Desired, resource: Resource[Any], name: str, uid: str, resource_version: str
+        self, desired: Desired, resource: Resource[Any], name: str, uid: str, resource_version: str | None
     ) -> None:
         key: Key = _key(desired)
         caches: dict[str, AnyCache] = {
             SERVING_PODS.name: self._caches.pods,
             SERVING_SERVICES.name: self._caches.services,
             CONTROLLER_REVISIONS.name: self._caches.revisions,
+            POD_GROUPS.name: self._caches.pod_groups,
         }
         with contextlib.suppress(NotFound):
             await self._client.delete(
@@ -223,10 +277,10 @@ class Executor:
         resource: Resource[Any],
         name: str,
         uid: str,
-        resource_version: str,
+        resource_version: str | None,
         change: dict[str, Any],
     ) -> None:
-        identity = {"uid": uid, "resourceVersion": resource_version}
+        identity = {"uid": uid} | ({"resourceVersion": resource_version} if resource_version else {})
         body = {**change, "metadata": {**change.get("metadata", {}), **identity}}
         written = await self._client.patch(
             resource, desired.namespace, name, msgspec.json.encode(body), kind=PatchKind.MERGE

@@ -1,12 +1,12 @@
 """All ServingGroups as their objects tell them: a view of the caches, kept up by each change, the same on
 every replica.
 
-Fed by the caches of ModelServings, pods, Services and ControllerRevisions; read by the controller (`view`)
-and by the dump (`snapshot`). It holds nothing that the cluster does not say, apart from `memory`, which only
-a leader keeps and which may be lost. INV-2: everything below a key is either immutable or replaced, never
-changed, so that a snapshot is a copy of maps and what it refers to can be read in another thread. INV-3:
-objects are told apart by UID; what belongs to a former ModelServing of the same name is occupied space, never
-ours (R05).
+Fed by the caches of ModelServings, pods, Services, PodGroups and ControllerRevisions; read by the controller
+(`view`) and by the dump (`snapshot`). It holds nothing that the cluster does not say, apart from `memory`,
+which only a leader keeps and which may be lost. INV-2: everything below a key is either immutable or
+replaced, never changed, so that a snapshot is a copy of maps and what it refers to can be read in another
+thread. INV-3: objects are told apart by UID; what belongs to a former ModelServing of the same name is
+occupied space, never ours (R05).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from isthmus.api.meta import Key, Object
 from isthmus.api.modelserving import MODEL_SERVINGS, ModelServing, Unreadable
 from isthmus.api.names import group_name
+from isthmus.api.podgroups import PodGroup
 from isthmus.api.pods import ControllerRevision, ServingPod, ServingService
 from isthmus.api.validation import problems
 from isthmus.modelserving.plan.desired import desired
@@ -38,11 +39,13 @@ class Caches:
     pods: Cache[ServingPod]
     services: Cache[ServingService]
     revisions: Cache[ControllerRevision]
+    pod_groups: Cache[PodGroup]
+    """Of an API that need not be there; see gangapi.py."""
 
     @property
     def all(self) -> tuple[AnyCache, ...]:
         """Each of them."""
-        return (self.servings, self.pods, self.services, self.revisions)
+        return (self.servings, self.pods, self.services, self.revisions, self.pod_groups)
 
 
 class View(msgspec.Struct, frozen=True, gc=False):
@@ -128,6 +131,7 @@ class Store:
         caches.servings.subscribe(self._serving_changed)
         caches.pods.subscribe(self._pod_changed)
         caches.services.subscribe(self._service_changed)
+        caches.pod_groups.subscribe(self._pod_group_changed)
         caches.revisions.subscribe(self._revision_changed)
 
     # Reading
@@ -149,7 +153,8 @@ class Store:
     def incomplete(self) -> tuple[str, ...]:
         """Names of the caches that have not been listed yet; while there are any, nothing may be
         concluded."""
-        return tuple(cache.name for cache in self._caches.all if not cache.complete)
+        caches = (cache for cache in self._caches.all if cache is not self._caches.pod_groups)
+        return tuple(cache.name for cache in caches if not cache.complete)
 
     def view(self, key: Key, now: float) -> View | Refused | None:
         """The ModelServing `key` as of now (seconds since the epoch); None if it
@@ -258,8 +263,10 @@ class Store:
         if new is not None:
             entry = self._entries.setdefault(key, _Entry())
             facts = entry.facts.get(group)
-            pods = {**facts.pods, new.metadata.name: new} if facts is not None else {new.metadata.name: new}
-            entry.facts[group] = Facts(pods, facts.services if facts is not None else {})
+            if facts is None:
+                entry.facts[group] = Facts({new.metadata.name: new})
+            else:
+                entry.facts[group] = replace(facts, pods={**facts.pods, new.metadata.name: new})
             if self._remembering:
                 _note_calm(entry, new)
         self._enqueue(key)
@@ -271,7 +278,7 @@ class Store:
         if entry is None or facts is None:
             return
         pods = {name: other for name, other in facts.pods.items() if name != pod.metadata.name}
-        self._replace_facts(key, entry, group, Facts(pods, facts.services))
+        self._replace_facts(key, entry, group, replace(facts, pods=pods))
         if self._remembering:
             _note_loss(entry, pod, pods)
         _forget_uid(entry, group, pod.metadata.uid)
@@ -285,7 +292,7 @@ class Store:
             key, group = _key_of(new), new.metadata.labels.group_name
             entry = self._entries.setdefault(key, _Entry())
             facts = entry.facts.get(group, Facts())
-            entry.facts[group] = Facts(facts.pods, {**facts.services, new.metadata.name: new})
+            entry.facts[group] = replace(facts, services={**facts.services, new.metadata.name: new})
             self._enqueue(key)
 
     def _remove_service(self, service: ServingService) -> None:
@@ -295,7 +302,30 @@ class Store:
         if entry is None or facts is None:
             return
         services = {name: other for name, other in facts.services.items() if name != service.metadata.name}
-        self._replace_facts(key, entry, group, Facts(facts.pods, services))
+        self._replace_facts(key, entry, group, replace(facts, services=services))
+        self._enqueue(key)
+
+    def _pod_group_changed(self, change: Change[PodGroup]) -> None:
+        old, new = change.old, change.new
+        if old is not None and new is not None and _place(old) == _place(new) and _is_alike(old, new):
+            return  # Volcano writes the status of PodGroups all the time
+        if old is not None and (new is None or _place(old) != _place(new)):
+            self._remove_pod_group(old)
+        if new is not None:
+            key, group = _key_of(new), new.metadata.labels.group_name
+            entry = self._entries.setdefault(key, _Entry())
+            facts = entry.facts.get(group, Facts())
+            entry.facts[group] = replace(facts, pod_groups={**facts.pod_groups, new.metadata.name: new})
+            self._enqueue(key)
+
+    def _remove_pod_group(self, pod_group: PodGroup) -> None:
+        key, group = _key_of(pod_group), pod_group.metadata.labels.group_name
+        entry = self._entries.get(key)
+        facts = entry.facts.get(group) if entry is not None else None
+        if entry is None or facts is None:
+            return
+        kept = {name: each for name, each in facts.pod_groups.items() if name != pod_group.metadata.name}
+        self._replace_facts(key, entry, group, replace(facts, pod_groups=kept))
         self._enqueue(key)
 
     def _revision_changed(self, change: Change[ControllerRevision]) -> None:
@@ -330,7 +360,7 @@ class Store:
         return entry.desired
 
     def _replace_facts(self, key: Key, entry: _Entry, group: str, facts: Facts) -> None:
-        if facts.pods or facts.services:
+        if facts.pods or facts.services or facts.pod_groups:
             entry.facts[group] = facts
             return
         entry.facts.pop(group, None)
@@ -455,10 +485,17 @@ def _owner_uid(obj: Object) -> str:
     return owner.uid if owner is not None else ""
 
 
-def _key_of(obj: ServingPod | ServingService | ControllerRevision) -> Key:
+def _is_alike(old: PodGroup, new: PodGroup) -> bool:
+    """Whether two versions of a PodGroup are the same to the planner."""
+    ours, theirs = old.metadata, new.metadata
+    same = (ours.uid, ours.terminating, ours.owner_references)
+    return same == (theirs.uid, theirs.terminating, theirs.owner_references) and old.spec == new.spec
+
+
+def _key_of(obj: ServingPod | ServingService | ControllerRevision | PodGroup) -> Key:
     """The ModelServing that an object's labels name."""
     return (obj.metadata.namespace, obj.metadata.labels.name)
 
 
-def _place(obj: ServingPod | ServingService) -> tuple[Key, str, str]:
+def _place(obj: ServingPod | ServingService | PodGroup) -> tuple[Key, str, str]:
     return _key_of(obj), obj.metadata.labels.group_name, obj.metadata.name

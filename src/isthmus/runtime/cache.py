@@ -10,6 +10,7 @@ It does no I/O, never waits (except wait_complete) and copies no object. Everyth
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, ValuesView
 from typing import Any, Generic, TypeVar
 
@@ -120,9 +121,11 @@ class Cache(Generic[T]):
         return self._versions[source]
 
     def seen(self, namespace: str) -> int:
-        """resource_version of the source that watches this namespace, for a read-your-writes check."""
+        """resource_version of the source that watches this namespace, for a read-your-writes check; where
+        there is no API, nothing is left to be seen."""
         versions = self._versions
-        return versions[namespace] if namespace in versions else versions.get("", 0)
+        source = namespace if namespace in versions else ""
+        return sys.maxsize if source in self._absent else versions.get(source, 0)
 
     def add_index(self, name: str, fn: Callable[[T], Iterable[Hashable]]) -> None:
         """Keep objects findable by what the pure function `fn` yields for them. Raises ValueError for a name

@@ -8,6 +8,7 @@ A probe that fails changes nothing: what was true stays true until the server sa
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -25,6 +26,8 @@ log = logs.get(__name__)
 
 PROBE_S: Final = 60.0
 """Seconds between two looks at whether the API came or went."""
+NUDGE_S: Final = 1.0
+"""Seconds from a nudge to the look: the first of many nudges may come just before the API is gone."""
 RETRY_S: Final = 5.0
 """Seconds after which a look that failed is taken again."""
 
@@ -59,6 +62,7 @@ class OptionalApi(Generic[T]):
         self._looked = False
         self._decided = False
         self._watches: Sequence[Watch] = ()
+        self._nudged = asyncio.Event()
         self._subscribers: list[Callable[[], None]] = []
 
     @property
@@ -81,6 +85,10 @@ class OptionalApi(Generic[T]):
         version. It must be fast and must not raise."""
         self._subscribers.append(fn)
 
+    def nudge(self) -> None:
+        """Somebody was told that there is no such API: look again soon, not only at the next time."""
+        self._nudged.set()
+
     async def look(self) -> Resource[T] | None:
         """Ask which version is served, and remember it for `run`. Raises what the server said."""
         self._served = await self._ask()
@@ -93,7 +101,10 @@ class OptionalApi(Generic[T]):
             await self._until_looked()
         await self._switch(watches, self._served)
         while True:
-            await self._clock.sleep(self._probe_s)
+            await wait_first(self._clock.sleep(self._probe_s), self._nudged.wait())
+            if self._nudged.is_set():
+                self._nudged.clear()
+                await self._clock.sleep(NUDGE_S)
             try:
                 found = await self._ask()
             except IsthmusError as error:

@@ -15,14 +15,18 @@ from msgspec.structs import replace
 from isthmus.api.names import is_dns_label, ordinal, pod_name, role_id
 from isthmus.api.percent import resolve
 from isthmus.api.pods import ServingPod
+from isthmus.modelserving.plan.gang import pod_group_spec
 from isthmus.modelserving.plan.model import (
     Act,
     Blocked,
     CreatePod,
+    CreatePodGroup,
     DeletePod,
+    DeletePodGroup,
     DeleteService,
     Group,
     Plan,
+    RepairPodGroup,
     State,
 )
 from isthmus.modelserving.plan.reconcile import plan
@@ -166,7 +170,38 @@ def serves_somebody(view: View, group: Group) -> bool:
     )
 
 
-ALWAYS = (actions_are_sound, status_is_honest, status_is_a_fixed_point, budget_is_kept)
+def pod_groups_are_right(world: World, view: View, made: Plan) -> None:
+    """MS-96: what the pass leaves says what the present spec asks for, and no pod that belongs to a PodGroup
+    is made without it."""
+    if not view.desired.offer.served or not isinstance(made.decision, Act):
+        return
+    wanted, there = pod_group_spec(view.desired), {}
+    for group in view.groups.values():
+        if group.pod_group is not None:
+            there[group.name] = group.pod_group.spec
+    for action in made.decision.actions:
+        match action:
+            case CreatePodGroup(name, spec):
+                assert name not in there
+                there[name] = spec
+            case RepairPodGroup(pod_group, spec):
+                assert spec != pod_group.spec
+                there[pod_group.metadata.name] = spec
+            case DeletePodGroup(pod_group):
+                del there[pod_group.metadata.name]
+    assert all(spec == wanted for spec in there.values())
+    for action in made.decision.actions:
+        if isinstance(action, CreatePod):
+            assert action.ganged == (action.group in there)
+
+
+ALWAYS = (
+    actions_are_sound,
+    status_is_honest,
+    status_is_a_fixed_point,
+    budget_is_kept,
+    pod_groups_are_right,
+)
 
 
 def is_complete(world: World) -> None:
@@ -197,6 +232,9 @@ def is_complete(world: World) -> None:
         assert len(members[pod.metadata.labels.role_id]) == world.size(pod)
     services = {name for name, pod in world.pods.items() if pod.entry and world.size(pod) > 1}
     assert world.services.keys() - alien == services - alien
+    with_pods = {name for name, roles in groups.items() if any(roles.values())}
+    assert world.pod_groups.keys() == with_pods
+    assert all(each.spec == pod_group_spec(world.view().desired) for each in world.pod_groups.values())
 
 
 def alien_pods(world: World) -> Iterable[str]:

@@ -14,7 +14,7 @@ from tests.property.modelserving.world import CALM, FAULTS, STEPS, World, script
 from tests.support.serving import role, serving
 
 SHAPES = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1)), min_size=1, max_size=2)
-HISTORIES = scripts(*CALM, *CALM, *FAULTS, "blind", "progress", "service", *CHANGES)
+HISTORIES = scripts(*CALM, *CALM, *FAULTS, "blind", "progress", "service", "pod group", *CHANGES)
 
 
 def begin(shape: list[tuple[int, int]], setting: int) -> World:
@@ -58,10 +58,11 @@ def take(world: World, word: str, number: int) -> None:
         blind(world)
     elif word == "progress":
         progress(world, number)
-    elif word == "service":
-        names = sorted(world.services)
+    elif word in ("service", "pod group"):
+        kind = "services" if word == "service" else "podgroups"
+        names = sorted(world.objects[kind])
         if names:
-            world.drop("services", names[number % len(names)])
+            world.drop(kind, names[number % len(names)])
     else:
         STEPS[word](world, number)
 

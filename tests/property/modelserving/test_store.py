@@ -11,6 +11,7 @@ from hypothesis import example, given, settings
 from msgspec.structs import replace
 
 from isthmus.api.modelserving import MODEL_SERVINGS
+from isthmus.api.podgroups import POD_GROUPS
 from isthmus.api.pods import CONTROLLER_REVISIONS, SERVING_PODS, SERVING_SERVICES
 from isthmus.modelserving.dump import Snapshot
 from isthmus.modelserving.store import Caches, Store
@@ -29,6 +30,7 @@ def caches() -> Caches:
         pods=Cache(SERVING_PODS, metrics=Metrics()),
         services=Cache(SERVING_SERVICES, metrics=Metrics()),
         revisions=Cache(CONTROLLER_REVISIONS, metrics=Metrics()),
+        pod_groups=Cache(POD_GROUPS, metrics=Metrics()),
     )
 
 

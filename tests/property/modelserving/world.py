@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from isthmus.api.meta import Key, Object, OwnerReference, Raw
 from isthmus.api.modelserving import MODEL_SERVINGS, ModelServing, Spec, Status
+from isthmus.api.podgroups import POD_GROUPS, PodGroup
 from isthmus.api.pods import (
     CONTROLLER_REVISIONS,
     SERVING_PODS,
@@ -30,18 +31,22 @@ from isthmus.api.pods import (
 )
 from isthmus.api.times import format_time
 from isthmus.modelserving.plan import objects
+from isthmus.modelserving.plan.gang import FULL_OFFER, in_cluster
 from isthmus.modelserving.plan.model import (
     Act,
     Action,
     Adopt,
     CreatePod,
+    CreatePodGroup,
     CreateService,
     DeletePod,
+    DeletePodGroup,
     DeleteService,
     Desired,
     DropRevision,
     PersistRevision,
     Plan,
+    RepairPodGroup,
     RepairService,
 )
 from isthmus.modelserving.plan.reconcile import phase, plan
@@ -66,6 +71,7 @@ class World:
 
     def __init__(self, serving: ModelServing) -> None:
         self.now = NOW
+        self.offer = FULL_OFFER
         self._versions = itertools.count(100)
         self._uids = itertools.count(1)
         self.key: Key = serving.key
@@ -106,6 +112,11 @@ class World:
     def revisions(self) -> dict[str, ControllerRevision]:
         """ControllerRevisions by name."""
         return self.objects["controllerrevisions"]
+
+    @property
+    def pod_groups(self) -> dict[str, PodGroup]:
+        """PodGroups by name."""
+        return self.objects["podgroups"]
 
     def image(self, pod: ServingPod) -> str:
         """The image that the pod was created with."""
@@ -171,7 +182,7 @@ class World:
 
     def collect_garbage(self, number: int) -> None:
         """The garbage collector deletes some of what has no owner any more."""
-        for resource in ("pods", "services", "controllerrevisions"):
+        for resource in ("pods", "services", "controllerrevisions", "podgroups"):
             for index, (name, obj) in enumerate(sorted(self.objects[resource].items())):
                 owner = obj.metadata.controller()
                 if owner is None or owner.uid == self.serving.metadata.uid or not number >> index % 16 & 1:
@@ -262,6 +273,7 @@ class World:
                 pods=self._caches["pods"],
                 services=self._caches["services"],
                 revisions=self._caches["controllerrevisions"],
+                pod_groups=self._caches["podgroups"],
             ),
             self.queued.append,
         )
@@ -270,6 +282,7 @@ class World:
             self._queues[name] = deque()
             items = list(self.objects[name].values())
             self._caches[name].replace("", items, str(next(self._versions)))
+        self._lacking: set[str] = set()
         self._written: dict[str, int] = {}
         self._deleted: list[tuple[str, str, str]] = []
 
@@ -277,7 +290,7 @@ class World:
         """What the operator sees."""
         found = self.store.view(self.key, self.now)
         assert isinstance(found, View), found
-        return found
+        return replace(found, desired=in_cluster(found.desired, found.serving, self.offer))
 
     def plan(self) -> Plan:
         """What the operator would do now, without doing it."""
@@ -297,6 +310,7 @@ class World:
             check(self, view, made)
         failed = False
         number = 0
+        self._lacking = set()
         for wanted_phase in range(4):
             for action in made.decision.actions if isinstance(made.decision, Act) else ():
                 if phase(action) != wanted_phase:
@@ -359,6 +373,8 @@ class World:
             self.deletions.append(action)
         done = fate != REFUSED and self._request(wanted, action, noted=fate == OK)
         if not done or fate == LOST:
+            if isinstance(action, CreatePodGroup):
+                self._lacking.add(action.group)
             if isinstance(action, DeletePod):
                 self.store.repent(self.key, action.pod)
             return False
@@ -366,9 +382,15 @@ class World:
 
     def _request(self, wanted: Desired, action: Action, *, noted: bool) -> bool:
         match action:
-            case CreatePod(group, template, revision, instance, index):
-                raw = objects.pod(wanted, group, template, revision, instance, index)
+            case CreatePod(group, template, revision, instance, index, ganged):
+                if ganged and group not in self.pod_groups and group not in self._lacking:
+                    raise AssertionError(f"a pod of {group} before its PodGroup")
+                if group in self._lacking:
+                    return False
+                raw = objects.pod(wanted, group, template, revision, instance, index, ganged=ganged)
                 return self._create("pods", raw, noted)
+            case CreatePodGroup() | RepairPodGroup() | DeletePodGroup():
+                return self._on_pod_group(wanted, action, noted)
             case CreateService(group, role, instance):
                 return self._create("services", objects.service(wanted, group, role, instance), noted)
             case PersistRevision(revision):
@@ -387,6 +409,17 @@ class World:
                 return self._patch("services", _identity(service), spec=spec)
             case Adopt(kind, name, uid, version):
                 return self._adopt(wanted, kind, (name, uid, version))
+
+    def _on_pod_group(
+        self, wanted: Desired, action: CreatePodGroup | RepairPodGroup | DeletePodGroup, noted: bool
+    ) -> bool:
+        match action:
+            case CreatePodGroup(group, spec):
+                return self._create("podgroups", objects.pod_group(wanted, group, spec), noted)
+            case RepairPodGroup(pod_group, spec):
+                return self._patch("podgroups", _identity(pod_group), spec=spec)
+            case DeletePodGroup(pod_group):
+                return self._delete("podgroups", _identity(pod_group), noted)
 
     def _adopt(self, wanted: Desired, kind: str, identity: tuple[str, str, str]) -> bool:
         owners = msgspec.convert([objects.owner_reference(wanted)], tuple[OwnerReference, ...])
@@ -438,6 +471,7 @@ _RESOURCES: dict[str, Any] = {
     "pods": SERVING_PODS,
     "services": SERVING_SERVICES,
     "controllerrevisions": CONTROLLER_REVISIONS,
+    "podgroups": POD_GROUPS,
 }
 
 
@@ -480,8 +514,8 @@ def _gone_many(world: World, number: int) -> None:
 
 
 def _deliver_some(world: World, number: int) -> None:
-    name = list(_RESOURCES)[number % 4]
-    world.deliver(name, 1 + number // 4 % 8)
+    name = list(_RESOURCES)[number % len(_RESOURCES)]
+    world.deliver(name, 1 + number // len(_RESOURCES) % 8)
 
 
 def _wait(world: World, number: int) -> None:

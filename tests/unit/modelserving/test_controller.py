@@ -17,6 +17,7 @@ from isthmus.runtime.events import ObjectRef
 from isthmus.runtime.expect import DEADLINE_S, Expectations
 from isthmus.runtime.metrics import Metrics
 from tests.support.clock import FakeClock
+from tests.support.gang import FixedGang
 from tests.support.serving import (
     NOW,
     Scene,
@@ -74,6 +75,7 @@ class Rig:
         self.client.version = "0"
         self.clock = FakeClock(NOW)
         self.recorder = Recorder()
+        self.gang = FixedGang()
         self.start()
 
     def start(self) -> None:
@@ -86,6 +88,7 @@ class Rig:
             self.expectations,
             self.recorder,  # type: ignore[arg-type]
             self.clock,
+            self.gang,  # type: ignore[arg-type]
         )
 
     async def go(self) -> Outcome:

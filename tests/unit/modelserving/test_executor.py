@@ -42,6 +42,7 @@ from isthmus.modelserving.plan.reconcile import phase
 from isthmus.runtime.expect import Expectations
 from isthmus.runtime.metrics import Metrics
 from tests.support.clock import FakeClock
+from tests.support.gang import FixedGang
 from tests.support.serving import Scene, revision_object, role, serving, terminating, with_meta
 from tests.unit.modelserving.test_store import MANY, A, Bench
 
@@ -122,11 +123,13 @@ class Rig:
         self.client = Client()
         self.clock = FakeClock()
         self.expectations = Expectations(self.clock, Metrics())
+        self.gang = FixedGang()
         self.executor = Executor(
             self.client,  # type: ignore[arg-type]
             self.bench.caches,
             self.bench.store,
             self.expectations,
+            self.gang.gone,
         )
 
     async def do(self, *actions: Action) -> list[IsthmusError]:

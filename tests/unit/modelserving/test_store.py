@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from isthmus.api.meta import Key, OwnerReference
 from isthmus.api.modelserving import MODEL_SERVINGS, ModelServing, Status, Unreadable
+from isthmus.api.podgroups import POD_GROUPS, PodGroup
 from isthmus.api.pods import (
     CONTROLLER_REVISIONS,
     SERVING_PODS,
@@ -50,13 +51,16 @@ class Bench:
             pods=Cache(SERVING_PODS, metrics=Metrics()),
             services=Cache(SERVING_SERVICES, metrics=Metrics()),
             revisions=Cache(CONTROLLER_REVISIONS, metrics=Metrics()),
+            pod_groups=Cache(POD_GROUPS, metrics=Metrics()),
         )
         self.queued: list[Key] = []
         self.store = Store(self.caches, self.queued.append)
         self.store.remember(leading)
         self._version = 1
 
-    def put(self, *objects: ModelServing | ServingPod | ServingService | ControllerRevision) -> None:
+    def put(
+        self, *objects: ModelServing | ServingPod | ServingService | ControllerRevision | PodGroup
+    ) -> None:
         """Each object was added or modified."""
         for obj in objects:
             self._cache(obj).upsert("", self._newer(obj))

@@ -230,6 +230,7 @@ def test_absent_api_must_count_as_complete_and_empty() -> None:
     cache, told = make()
     cache.mark_absent()
     assert (cache.complete, cache.absent) == (True, True)
+    assert cache.seen("default") > 10**18  # whoever waits to see a write of theirs need not wait
     cache.mark_unknown()
     assert (cache.complete, cache.absent) == (False, False)
     cache.replace("", [thing("a", 1)], "1")

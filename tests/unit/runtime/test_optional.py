@@ -14,7 +14,7 @@ from isthmus.errors import WorldError
 from isthmus.runtime.cache import Cache
 from isthmus.runtime.manager import Watch
 from isthmus.runtime.metrics import Metrics
-from isthmus.runtime.optional import PROBE_S, RETRY_S, OptionalApi
+from isthmus.runtime.optional import NUDGE_S, PROBE_S, RETRY_S, OptionalApi
 from tests.support.clock import FakeClock, settle
 from tests.support.things import THINGS, thing
 
@@ -132,6 +132,23 @@ async def test_best_served_version_must_be_watched(world: World) -> None:
     world.discovery.versions |= {THINGS.version}
     await world.pass_time(PROBE_S)
     assert world.running == [THINGS.version]
+
+
+async def test_nudge_must_bring_the_next_look_forward_once(world: World) -> None:
+    world.discovery.versions.add(THINGS.version)
+    await world.begin()
+    world.cache.replace("", [], "1")
+    await settle()
+    world.discovery.versions.clear()
+    world.api.nudge()
+    world.api.nudge()
+    await settle()
+    assert world.running == [THINGS.version]
+    asked = world.discovery.asked
+    await world.pass_time(NUDGE_S)
+    assert world.cache.absent
+    await world.pass_time(PROBE_S / 2)
+    assert world.discovery.asked == asked + 2  # one look at each version
 
 
 async def test_probe_that_fails_must_change_nothing(world: World) -> None:

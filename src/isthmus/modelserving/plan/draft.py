@@ -8,12 +8,15 @@ returned.
 from __future__ import annotations
 
 from isthmus.api.names import role_id
+from isthmus.api.podgroups import PodGroup, PodGroupSpec
 from isthmus.api.pods import ServingPod, ServingService
 from isthmus.modelserving.plan.model import (
     Action,
     CreatePod,
+    CreatePodGroup,
     CreateService,
     DeletePod,
+    DeletePodGroup,
     DeleteService,
     Group,
     Instance,
@@ -33,7 +36,9 @@ class Draft:
     under way; `created` are the ordinals of groups begun in this pass with their revision, `hollow` how many
     groups of a revision there are that need no pod, since every role has 0 replicas (MS-299); `deleting`
     names of groups on their way out, `disturbed` names of groups that lose or still miss something, and so
-    are not available whatever their pods say."""
+    are not available whatever their pods say. `pod_group` is what each PodGroup should say, None where there
+    should be none or nothing can be done about them; `ganged` are names of groups whose pods belong to
+    theirs, `held` of those of which nothing may be made now."""
 
     def __init__(self) -> None:
         self.actions: list[Action] = []
@@ -45,6 +50,10 @@ class Draft:
         self.deleting: set[str] = set()
         self.disturbed: set[str] = set()
         self.may_create = True
+        self.pod_group: PodGroupSpec | None = None
+        self.ganged: set[str] = set()
+        self.held: set[str] = set()
+        self.pod_groups = 0
         self._pods = 0
 
     @property
@@ -56,6 +65,10 @@ class Draft:
     def full(self) -> bool:
         """Whether this pass may create no more pods."""
         return self._pods >= MAX_PODS_PER_PASS
+
+    def may_create_in(self, group: str) -> bool:
+        """Whether this pass may make anything of this group."""
+        return self.may_create and group not in self.held
 
     def because(self, reason: str) -> None:
         """Note why something is done or waited for; a repeated reason is noted once."""
@@ -87,6 +100,9 @@ class Draft:
         for service in group.services.values():
             self.actions.append(DeleteService(service, why))
             began = True
+        if group.pod_group is not None:
+            self.actions.append(DeletePodGroup(group.pod_group, why))
+            began = True
         if began:
             self.because(f"delete {group.name}: {why}")
 
@@ -105,9 +121,20 @@ class Draft:
         self.actions.append(CreateService(group, role, instance))
         self.because(f"create the Service of {group}/{role_id(role, instance)}")
 
+    def create_pod_group(self, group: str, spec: PodGroupSpec) -> None:
+        """Make the PodGroup of a group."""
+        self.actions.append(CreatePodGroup(group, spec))
+        self.pod_groups += 1
+        self.because(f"create the PodGroup of {group}")
+
+    def delete_pod_group(self, pod_group: PodGroup, why: str) -> None:
+        """Remove one PodGroup and nothing else."""
+        self.actions.append(DeletePodGroup(pod_group, why))
+        self.because(f"delete PodGroup {pod_group.metadata.name}: {why}")
+
     def create_pod(
         self, group: str, template: RoleTemplate, revision: str, instance: int, index: int
     ) -> None:
         """Make one pod."""
-        self.actions.append(CreatePod(group, template, revision, instance, index))
+        self.actions.append(CreatePod(group, template, revision, instance, index, group in self.ganged))
         self._pods += 1

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from isthmus.api.names import group_name
 from isthmus.modelserving.plan import numbers, rollout, scaling
 from isthmus.modelserving.plan.draft import Draft
+from isthmus.modelserving.plan.gang import sweep_pod_groups
 from isthmus.modelserving.plan.model import Desired, Group, RoleTarget, State
 from isthmus.modelserving.plan.observe import targets
 from isthmus.modelserving.plan.roles import kept_revision, plan_roles
@@ -41,6 +42,7 @@ def plan_groups(groups: Mapping[int, Group], desired: Desired, draft: Draft) -> 
                 target = _due(group.ordinal, kept, desired)
             plan_roles(group, target, desired, draft)
     _create_missing(gaps, groups, present, desired, draft)
+    sweep_pod_groups((group for group in groups.values() if not group.exists), desired, draft)
 
 
 def _remove_surplus(present: Mapping[int, Group], desired: Desired, draft: Draft) -> None:
@@ -137,7 +139,9 @@ def _begin(
     before = draft.pods
     name = group_name(desired.name, ordinal)
     taken = known.taken if known is not None else {}
-    plan_roles(Group(name, ordinal, "", State.CREATING, {}, {}, taken=taken), target, desired, draft)
+    pod_group = known.pod_group if known is not None else None
+    fresh = Group(name, ordinal, "", State.CREATING, {}, {}, taken=taken, pod_group=pod_group)
+    plan_roles(fresh, target, desired, draft)
     return draft.pods > before
 
 

@@ -8,12 +8,14 @@ frozen and holds no cycle, so that the garbage collector need not know it (`gc=F
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
 import msgspec
 
 from isthmus.api.modelserving import Condition, Spec, Status
+from isthmus.api.podgroups import PodGroup, PodGroupSpec
 from isthmus.api.pods import ServingPod, ServingService
 
 
@@ -67,6 +69,18 @@ class RoleTarget(msgspec.Struct, frozen=True, gc=False):
     count: int
 
 
+class Offer(msgspec.Struct, frozen=True, gc=False):
+    """What the cluster has for gang scheduling. `served`: whether it has the PodGroup API; None while that,
+    or which PodGroups there are, is not known. `fields` of a PodGroup's spec that it keeps, of those that are
+    ever written, as dotted paths, each with the default that it fills in or None."""
+
+    served: bool | None = False
+    fields: Mapping[str, Any] = {}
+
+
+NO_OFFER = Offer()
+
+
 class Desired(msgspec.Struct, frozen=True, gc=False):
     """What one ModelServing asks for, resolved: see desired.py. `stored` are its revisions by name, present
     one included once it is stored; `group_partition` is 0 unless groups roll as a whole."""
@@ -82,6 +96,11 @@ class Desired(msgspec.Struct, frozen=True, gc=False):
     group_partition: int
     by_role: bool
     """Whether roles roll by themselves (RoleRollingUpdate)."""
+    offer: Offer = NO_OFFER
+    queue: str = ""
+    """Volcano's queue, from an annotation (MS-94)."""
+    leader_worker_set: str = ""
+    """The LeaderWorkerSet that owns the ModelServing, if one does."""
 
     def revision_named(self, name: str) -> Revision | None:
         """The templates of a revision, or None where its history is lost."""
@@ -150,13 +169,15 @@ class Group(msgspec.Struct, frozen=True, gc=False):
     broken: str = ""
     cost: int = 0
     taken: dict[str, Obstacle] = {}
-    """Pod and Service names (`<name>/service`) that cannot be used now: still terminating, or someone
-    else's."""
-    orphans: tuple[ServingPod | ServingService, ...] = ()
+    """Pod, Service (`<name>/service`) and PodGroup (`<name>/podgroup`) names that cannot be used now: still
+    terminating, or someone else's."""
+    orphans: tuple[ServingPod | ServingService | PodGroup, ...] = ()
     """Objects with our labels and the right name that no controller owns (MS-416)."""
     failures: tuple[Failure, ...] = ()
     recheck_at: float | None = None
     """When the grace of a failing pod ends; None where none is failing."""
+    pod_group: PodGroup | None = None
+    """Its PodGroup, which by itself makes no group exist: it is there for the pods."""
 
     @property
     def exists(self) -> bool:
@@ -175,6 +196,7 @@ class Facts(msgspec.Struct, frozen=True, gc=False):
 
     pods: dict[str, ServingPod] = {}
     services: dict[str, ServingService] = {}
+    pod_groups: dict[str, PodGroup] = {}
 
 
 class Memory(msgspec.Struct, frozen=True, gc=False):
@@ -238,14 +260,37 @@ class DeleteService(msgspec.Struct, frozen=True, tag=True, gc=False):
     why: str
 
 
+class CreatePodGroup(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """Make the PodGroup of a group, before its pods (MS-96)."""
+
+    group: str
+    spec: PodGroupSpec
+
+
+class RepairPodGroup(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """Make a PodGroup say what the present spec asks for (MS-96)."""
+
+    pod_group: PodGroup
+    spec: PodGroupSpec
+
+
+class DeletePodGroup(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """Remove a PodGroup whose pods go, or are not gang scheduled any more."""
+
+    pod_group: PodGroup
+    why: str
+
+
 class CreatePod(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """Make one pod from the template of `revision`; index 0 is the entry."""
+    """Make one pod from the template of `revision`; index 0 is the entry. `ganged`: it belongs to the
+    PodGroup of its group (MS-30)."""
 
     group: str
     template: RoleTemplate
     revision: str
     instance: int
     index: int
+    ganged: bool = False
 
 
 class DeletePod(msgspec.Struct, frozen=True, tag=True, gc=False):
@@ -271,6 +316,9 @@ Action = (
     | CreateService
     | RepairService
     | DeleteService
+    | CreatePodGroup
+    | RepairPodGroup
+    | DeletePodGroup
     | CreatePod
     | DeletePod
     | Adopt
@@ -310,14 +358,17 @@ class Plan(msgspec.Struct, frozen=True, gc=False):
 
 __all__ = [
     "NOTHING_REMEMBERED",
+    "NO_OFFER",
     "Act",
     "Action",
     "Adopt",
     "Blocked",
     "Condition",
     "CreatePod",
+    "CreatePodGroup",
     "CreateService",
     "DeletePod",
+    "DeletePodGroup",
     "DeleteService",
     "Desired",
     "Done",
@@ -328,8 +379,10 @@ __all__ = [
     "Instance",
     "Memory",
     "Obstacle",
+    "Offer",
     "PersistRevision",
     "Plan",
+    "RepairPodGroup",
     "RepairService",
     "Revision",
     "RoleTarget",

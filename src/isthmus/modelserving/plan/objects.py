@@ -14,18 +14,20 @@ import msgspec
 from isthmus.api import labels as keys
 from isthmus.api import names
 from isthmus.api.modelserving import MODEL_SERVINGS
+from isthmus.api.podgroups import POD_GROUPS, PodGroupSpec
 from isthmus.modelserving.plan.model import Desired, Revision, RoleTemplate
 
 
-def owner_reference(desired: Desired) -> dict[str, Any]:
-    """The reference that makes a ModelServing the controller of what it owns (MS-28)."""
+def owner_reference(desired: Desired, *, blocking: bool = True) -> dict[str, Any]:
+    """The reference that makes a ModelServing the controller of what it owns (MS-28); `blocking`: a
+    foreground deletion waits for that, as for all but PodGroups."""
     return {
         "apiVersion": MODEL_SERVINGS.api_version,
         "kind": MODEL_SERVINGS.kind,
         "name": desired.name,
         "uid": desired.uid,
         "controller": True,
-        "blockOwnerDeletion": True,
+        **({"blockOwnerDeletion": True} if blocking else {}),
     }
 
 
@@ -59,6 +61,40 @@ def service(desired: Desired, group: str, role: str, ordinal: int) -> dict[str, 
     }
 
 
+def pod_group(desired: Desired, group: str, spec: PodGroupSpec) -> dict[str, Any]:
+    """The PodGroup of a group, which has its name (MS-91)."""
+    return {
+        "apiVersion": POD_GROUPS.api_version,
+        "kind": POD_GROUPS.kind,
+        "metadata": {
+            "name": group,
+            "namespace": desired.namespace,
+            "labels": {keys.NAME: desired.name, keys.GROUP_NAME: group},
+            "annotations": {keys.GANG_GROUP: group},
+            "ownerReferences": [owner_reference(desired, blocking=False)],
+        },
+        "spec": {field: value for field, value in _pod_group_fields(spec).items() if value is not None},
+    }
+
+
+def pod_group_change(stored: PodGroupSpec, wanted: PodGroupSpec) -> dict[str, Any]:
+    """The merge patch that makes a PodGroup's spec say what it should, and leaves all other fields alone."""
+    return {"spec": _merge(_pod_group_fields(stored), _pod_group_fields(wanted))}
+
+
+def _pod_group_fields(spec: PodGroupSpec) -> dict[str, Any]:
+    """What we write of a PodGroup's spec; None for what is absent."""
+    raw = msgspec.to_builtins(spec)
+    return {**raw, "queue": spec.queue or None, "subGroupPolicy": raw["subGroupPolicy"] or None}
+
+
+def _merge(old: Any, new: Any) -> Any:
+    """`new` as a merge patch of `old`: what is not there any more is null."""
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return new
+    return {key: _merge(old.get(key), new.get(key)) for key in {**old, **new}}
+
+
 def controller_revision(desired: Desired, revision: Revision, number: int) -> dict[str, Any]:
     """A revision as it is stored: all roles in full, by which it can be read without its ModelServing
     (MS-77)."""
@@ -88,10 +124,18 @@ def encode_revision(raw_revision: dict[str, Any]) -> bytes:
     return text
 
 
-def pod(
-    desired: Desired, group: str, template: RoleTemplate, revision: str, ordinal: int, index: int
+def pod(  # noqa: PLR0913 - what a CreatePod says
+    desired: Desired,
+    group: str,
+    template: RoleTemplate,
+    revision: str,
+    ordinal: int,
+    index: int,
+    *,
+    ganged: bool = False,
 ) -> dict[str, Any]:
-    """One pod of an instance, in the order of MS-26; index 0 is the entry."""
+    """One pod of an instance, in the order of MS-26; index 0 is the entry. `ganged`: it belongs to the
+    PodGroup of its group (MS-30)."""
     role_id = names.role_id(template.name, ordinal)
     raw_template = template.pod_template(index)
     raw_metadata = raw_template.get("metadata") or {}
@@ -113,8 +157,11 @@ def pod(
         "labels": labels,
         "ownerReferences": [owner_reference(desired)],
     }
-    if raw_metadata.get("annotations"):
-        metadata["annotations"] = dict(raw_metadata["annotations"])
+    annotations = dict(raw_metadata.get("annotations") or {})
+    if ganged:
+        annotations |= {keys.GANG_GROUP: group, keys.TASK_SPEC: role_id}
+    if annotations:
+        metadata["annotations"] = annotations
     spec = dict(raw_template.get("spec") or {})
     spec["schedulerName"] = desired.spec.scheduler_name
     env = [

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from isthmus.api.meta import Object
 from isthmus.api.modelserving import MODEL_SERVINGS
 from isthmus.api.names import ordinal, pod_name, role_id
+from isthmus.api.podgroups import PodGroup
 from isthmus.api.pods import ServingPod, ServingService
 from isthmus.modelserving.plan.desired import same_template
 from isthmus.modelserving.plan.model import (
@@ -36,6 +37,7 @@ def observe(name: str, facts: Facts, desired: Desired, memory: Memory, now: floa
     """The ServingGroup `name` as its objects tell it; `now` in seconds since the epoch decides only about
     grace periods."""
     members, services, taken, orphans = _sort_out(name, facts, desired)
+    pod_group = _pod_group(name, facts, desired, taken, orphans)
     failing = _failures(members.values(), memory, now)
     leave_alone = desired.spec.recovery_policy == "None"
     grace = max(0, desired.spec.template.restart_grace_period_seconds)
@@ -63,6 +65,7 @@ def observe(name: str, facts: Facts, desired: Desired, memory: Memory, now: floa
         orphans=tuple(sorted(orphans, key=lambda each: each.metadata.name)),
         failures=failing,
         recheck_at=min((end for uid, end in ends.items() if uid not in expired), default=None),
+        pod_group=pod_group,
     )
 
 
@@ -104,14 +107,14 @@ def _sort_out(
     dict[tuple[str, str], list[ServingPod]],
     dict[str, ServingService],
     dict[str, Obstacle],
-    list[ServingPod | ServingService],
+    list[ServingPod | ServingService | PodGroup],
 ]:
     """Owned pods by (role, role ID), owned Services by name, names that cannot be used, and what may be
     adopted."""
     members: dict[tuple[str, str], list[ServingPod]] = {}
     services: dict[str, ServingService] = {}
     taken: dict[str, Obstacle] = {}
-    orphans: list[ServingPod | ServingService] = []
+    orphans: list[ServingPod | ServingService | PodGroup] = []
     for name, pod in facts.pods.items():
         labels = pod.metadata.labels
         if _owned(pod, desired) and _fits(group, pod):
@@ -132,6 +135,23 @@ def _sort_out(
     return members, services, taken, orphans
 
 
+def _pod_group(
+    group: str,
+    facts: Facts,
+    desired: Desired,
+    taken: dict[str, Obstacle],
+    orphans: list[ServingPod | ServingService | PodGroup],
+) -> PodGroup | None:
+    """The PodGroup of a group, if there is one that is ours and stays; else why its name cannot be used."""
+    found = facts.pod_groups.get(group)
+    if found is None or (_owned(found, desired) and not found.metadata.terminating):
+        return found
+    obstacle = taken[group + "/podgroup"] = _obstacle(group, found, desired)
+    if obstacle is _FREE:
+        orphans.append(found)
+    return None
+
+
 _TERMINATING = Obstacle("is still terminating")
 _FREE = Obstacle("has no owner and is being adopted")
 
@@ -141,8 +161,10 @@ def _owned(obj: Object, desired: Desired) -> bool:
     return owner is not None and owner.uid == desired.uid
 
 
-def _fits(group: str, obj: ServingPod | ServingService) -> bool:
+def _fits(group: str, obj: ServingPod | ServingService | PodGroup) -> bool:
     """Whether an object has the name that its labels stand for; else somebody changed its labels."""
+    if isinstance(obj, PodGroup):
+        return obj.metadata.name == group
     labels, number = obj.metadata.labels, ordinal(obj.metadata.labels.role_id)
     if number < 0 or not labels.role or labels.role_id != role_id(labels.role, number):
         return False
@@ -150,7 +172,7 @@ def _fits(group: str, obj: ServingPod | ServingService) -> bool:
     return obj.metadata.name == pod_name(group, labels.role_id, index)
 
 
-def _obstacle(group: str, obj: ServingPod | ServingService, desired: Desired) -> Obstacle:
+def _obstacle(group: str, obj: ServingPod | ServingService | PodGroup, desired: Desired) -> Obstacle:
     """Why the name of an object that is none of ours, or not any more, cannot be used."""
     owner = obj.metadata.controller()
     if obj.metadata.terminating:

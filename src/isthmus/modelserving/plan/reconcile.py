@@ -14,8 +14,10 @@ import msgspec
 
 from isthmus.api.meta import Object
 from isthmus.api.names import revision_name
+from isthmus.api.podgroups import PodGroup
 from isthmus.api.pods import ControllerRevision, ServingPod
 from isthmus.modelserving.plan.draft import Draft
+from isthmus.modelserving.plan.gang import consider
 from isthmus.modelserving.plan.groups import plan_groups
 from isthmus.modelserving.plan.model import (
     Act,
@@ -23,6 +25,7 @@ from isthmus.modelserving.plan.model import (
     Adopt,
     Blocked,
     CreatePod,
+    CreatePodGroup,
     CreateService,
     Desired,
     Done,
@@ -30,6 +33,7 @@ from isthmus.modelserving.plan.model import (
     Group,
     PersistRevision,
     Plan,
+    RepairPodGroup,
 )
 from isthmus.modelserving.plan.status import status
 
@@ -50,8 +54,8 @@ def plan(desired: Desired, groups: Mapping[int, Group], revisions: Revisions, no
     _keep_revision(desired, revisions, draft)
     for group in groups.values():
         for orphan in group.orphans:
-            kind = "pods" if isinstance(orphan, ServingPod) else "services"
-            _adopt(kind, orphan, draft)
+            _adopt(_kind(orphan), orphan, draft)
+    consider(desired, draft)
     plan_groups(groups, desired, draft)
     computed = status(groups, desired, draft, now)
     _drop_revisions(desired, groups, revisions, draft, computed.current_revision)
@@ -76,9 +80,15 @@ def phase(action: Action) -> int:
     """Revisions first, pods last; see controller.py for what is done at once."""
     if isinstance(action, PersistRevision):
         return 0
-    if isinstance(action, Adopt | CreateService):
+    if isinstance(action, Adopt | CreateService | CreatePodGroup | RepairPodGroup):
         return 1
     return 3 if isinstance(action, CreatePod | DropRevision) else 2
+
+
+def _kind(orphan: Object) -> str:
+    if isinstance(orphan, PodGroup):
+        return "podgroups"
+    return "pods" if isinstance(orphan, ServingPod) else "services"
 
 
 def _adopt(kind: str, orphan: Object, draft: Draft) -> None:

@@ -12,6 +12,7 @@ from isthmus.api.names import ordinal as index_of
 from isthmus.api.names import pod_name, role_id, service_name
 from isthmus.modelserving.plan import numbers, rollout, scaling
 from isthmus.modelserving.plan.draft import Draft
+from isthmus.modelserving.plan.gang import plan_pod_group
 from isthmus.modelserving.plan.model import (
     Desired,
     Group,
@@ -29,6 +30,7 @@ from isthmus.modelserving.plan.observe import is_current
 def plan_roles(group: Group, target: dict[str, RoleTarget], desired: Desired, draft: Draft) -> None:
     """Add to `draft` what brings the roles of `group` to `target`. `group` may hold nothing yet."""
     claimed: set[str] = set()
+    plan_pod_group(group, target, desired, draft)
     for role, each in target.items():
         kept = _settle_count(group, role, each, desired, draft)
         if desired.by_role:
@@ -129,7 +131,7 @@ def _repair(
         name = pod_name(group.name, instance.id, index)
         if name in group.taken:
             _blocked(name, group.taken[name], draft)
-        elif draft.may_create:
+        elif draft.may_create_in(group.name):
             draft.create_pod(group.name, template, revision, instance.ordinal, index)
             draft.because(f"create {name}: it is missing")
     for index, pod in instance.live.items():
@@ -149,7 +151,7 @@ def _create(group: Group, target: RoleTarget, ordinal: int, draft: Draft, claime
     ]
     for name in blocked:
         _blocked(name, group.taken[name], draft)
-    if blocked or not draft.may_create:
+    if blocked or not draft.may_create_in(group.name):
         return
     draft.states[group.name, instance_id] = State.CREATING
     draft.because(f"create {group.name}/{instance_id}")
@@ -172,7 +174,7 @@ def _claim_service(group: Group, role: str, ordinal: int, draft: Draft, claimed:
             draft.because(f"repair the selector of Service {name}")
     elif name + "/service" in group.taken:
         _blocked(f"Service {name}", group.taken[name + "/service"], draft)
-    elif draft.may_create:
+    elif draft.may_create_in(group.name):
         draft.create_service(group.name, role, ordinal)
 
 

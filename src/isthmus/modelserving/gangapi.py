@@ -1,0 +1,117 @@
+"""What the cluster offers for gang scheduling: whether PodGroups are served, and which fields they keep.
+
+The controller asks before each pass; runtime/optional.py follows the API as it comes and goes. The fields
+are read from the API server's OpenAPI document, which needs no rights beyond those that everyone has, once
+per coming of the API and again each FIELDS_S, since Volcano may be upgraded. While they cannot be read, what
+is offered is not known, and nothing is changed in PodGroups: fields must not vanish because of a failed read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from isthmus import logs
+from isthmus.api.meta import Resource
+from isthmus.api.podgroups import POD_GROUPS
+from isthmus.clock import Clock
+from isthmus.errors import IsthmusError
+from isthmus.modelserving.plan.gang import FIELDS
+from isthmus.modelserving.plan.model import NO_OFFER, Offer
+
+log = logs.get(__name__)
+
+FIELDS_S: Final = 600.0
+"""Seconds after which the fields are read again."""
+RETRY_S: Final = 5.0
+"""Seconds after which they are after a failure: a new CRD takes a moment to show up in the document."""
+
+UNKNOWN: Final = Offer(served=None)
+
+
+class Api(Protocol):
+    """The PodGroup API as it comes and goes (runtime.optional.OptionalApi)."""
+
+    @property
+    def known(self) -> bool:
+        """Whether it is known what there is."""
+
+    @property
+    def served(self) -> Resource[Any] | None:
+        """The version that is served."""
+
+    def nudge(self) -> None:
+        """Look again."""
+
+    def subscribe(self, fn: Callable[[], None]) -> None:
+        """Call `fn` when it has come or gone."""
+
+
+class Reader(Protocol):
+    """Whoever can read from the API server (kube.client.Client)."""
+
+    async def get_raw(self, path: str) -> bytes:
+        """The body at this path."""
+
+
+class GangApi:
+    """See the module."""
+
+    def __init__(self, api: Api, client: Reader, clock: Clock) -> None:
+        self._api = api
+        self._client = client
+        self._clock = clock
+        self._offer = UNKNOWN
+        self._due = 0.0
+        api.subscribe(self._changed)
+
+    def gone(self) -> None:
+        """A request was told that there is no such API."""
+        self._api.nudge()
+
+    async def offer(self) -> Offer:
+        """What the cluster offers now. Never raises because of the cluster: then nothing is known."""
+        if not self._api.known:
+            return UNKNOWN
+        resource = self._api.served
+        if resource is None:
+            return NO_OFFER
+        now = self._clock.monotonic()
+        if now >= self._due:
+            self._due = now + FIELDS_S
+            try:
+                self._offer = Offer(served=True, fields=await self._fields(resource))
+            except (IsthmusError, LookupError, TypeError, msgspec.MsgspecError) as error:
+                log.warning("cannot see which fields PodGroups have", error=str(error))
+                self._due = now + RETRY_S
+        return self._offer
+
+    def _changed(self) -> None:
+        self._offer, self._due = UNKNOWN, 0.0
+
+    async def _fields(self, resource: Resource[Any]) -> dict[str, Any]:
+        path = f"/openapi/v3/apis/{resource.group}/{resource.version}"
+        raw = msgspec.json.decode(await self._client.get_raw(path))
+        return fields_of(raw, resource.kind)
+
+
+def fields_of(raw_document: Mapping[str, Any], kind: str = POD_GROUPS.kind) -> dict[str, Any]:
+    """The fields of Offer that a kind's spec has, each with its default or None, from an OpenAPI document.
+    Raises LookupError where the document does not have the kind."""
+    for raw_schema in raw_document["components"]["schemas"].values():
+        kinds = raw_schema.get("x-kubernetes-group-version-kind") or ()
+        if any(each["kind"] == kind for each in kinds):
+            found = _paths(raw_schema["properties"]["spec"], "")
+            return {path: found[path] for path in FIELDS if path in found}
+    raise LookupError(f"no {kind} in the OpenAPI document")
+
+
+def _paths(raw_schema: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, raw_field in (raw_schema.get("properties") or {}).items():
+        path = f"{prefix}{name}"
+        found[path] = raw_field.get("default")
+        found |= _paths(raw_field.get("items") or raw_field, f"{path}.")
+    return found
