@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from isthmus.api.meta import Key, ObjectMeta, Resource
-from isthmus.api.poolrelay import service_exports
+from isthmus.api.poolrelay import RELAY_ROLE_BINDINGS, service_exports
 from isthmus.errors import IsthmusError
 from isthmus.kube.client import Client, PatchKind, Written
 from isthmus.kube.errors import AlreadyExists, Forbidden, NotFound, WriteRefused
@@ -59,8 +59,12 @@ class Executor:
         return await _at_once(actions, lambda action: self._export(key, action))
 
     async def make(self, key: Key, actions: Sequence[ChildAction]) -> list[tuple[ChildAction, Result]]:
-        """The same for the relay's children."""
-        return await _at_once(actions, lambda action: self._child(key, action))
+        """The same for the relay's children. The RoleBinding comes when the Role is there, since the API
+        server lets nobody bind to a Role that it cannot look into."""
+        first = [action for action in actions if action.resource != RELAY_ROLE_BINDINGS]
+        then = [action for action in actions if action.resource == RELAY_ROLE_BINDINGS]
+        results = await _at_once(first, lambda action: self._child(key, action))
+        return results + await _at_once(then, lambda action: self._child(key, action))
 
     async def _export(self, key: Key, action: ExportAction) -> Written | None:
         match action:

@@ -41,7 +41,7 @@ from tests.support.relays import (
 from tests.support.relaystore import Cluster
 
 EAST = ("serving", "east")
-CHILDREN = ["ServiceAccount", "Role", "RoleBinding", "Service", "Deployment"]
+CHILDREN = ["ServiceAccount", "Role", "Service", "Deployment", "RoleBinding"]
 Told = tuple[str, str, str]
 
 
