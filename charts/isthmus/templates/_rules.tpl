@@ -6,7 +6,7 @@ against what it really asks for.
 {{- if include "isthmus.runs" (list . "modelserving") }}
 - apiGroups: [workload.serving.volcano.sh]
   resources: [modelservings]
-  verbs: [get, list, watch]
+  verbs: [get, list, watch, create, patch]
 - apiGroups: [workload.serving.volcano.sh]
   resources: [modelservings/status]
   verbs: [patch]
@@ -20,6 +20,20 @@ against what it really asks for.
 - apiGroups: [apps]
   resources: [controllerrevisions]
   verbs: [get, list, watch, create, delete, patch]
+# Gang scheduling, where Volcano is installed.
+- apiGroups: [scheduling.volcano.sh]
+  resources: [podgroups]
+  verbs: [get, list, watch, create, delete, patch]
+# LeaderWorkerSets become ModelServings, where their API is installed.
+- apiGroups: [leaderworkerset.x-k8s.io]
+  resources: [leaderworkersets]
+  verbs: [get, list, watch]
+- apiGroups: [leaderworkerset.x-k8s.io]
+  resources: [leaderworkersets/status]
+  verbs: [patch]
+- apiGroups: [leaderworkerset.x-k8s.io]
+  resources: [leaderworkersets/finalizers]
+  verbs: [update]
 {{- end }}
 {{- if include "isthmus.runs" (list . "poolrelay") }}
 # Relays and the pools that they are for.

@@ -14,11 +14,19 @@ from isthmus.sandbox.settings import OPERATOR
 ROLE: Final = "isthmus-operator"
 
 OPERATOR_RULES: Final[tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]] = (
-    ("workload.serving.volcano.sh", ("modelservings",), ("get", "list", "watch")),
+    ("workload.serving.volcano.sh", ("modelservings",), ("get", "list", "watch", "create", "patch")),
     ("workload.serving.volcano.sh", ("modelservings/status",), ("patch",)),
     ("workload.serving.volcano.sh", ("modelservings/finalizers",), ("update",)),
     ("", ("pods", "services"), ("get", "list", "watch", "create", "delete", "patch")),
     ("apps", ("controllerrevisions",), ("get", "list", "watch", "create", "delete", "patch")),
+    (
+        "scheduling.volcano.sh",
+        ("podgroups",),
+        ("get", "list", "watch", "create", "delete", "patch"),
+    ),
+    ("leaderworkerset.x-k8s.io", ("leaderworkersets",), ("get", "list", "watch")),
+    ("leaderworkerset.x-k8s.io", ("leaderworkersets/status",), ("patch",)),
+    ("leaderworkerset.x-k8s.io", ("leaderworkersets/finalizers",), ("update",)),
     ("nvidia.com", ("dynamopoolrelays", "dynamographdeployments"), ("get", "list", "watch")),
     ("nvidia.com", ("dynamopoolrelays/status",), ("patch",)),
     ("nvidia.com", ("dynamopoolrelays/finalizers",), ("update",)),
