@@ -39,7 +39,7 @@ against what it really asks for.
 # Relays and the pools that they are for.
 - apiGroups: [nvidia.com]
   resources: [dynamopoolrelays, dynamographdeployments]
-  verbs: [get, list, watch]
+  verbs: [list, watch]
 - apiGroups: [nvidia.com]
   resources: [dynamopoolrelays/status]
   verbs: [patch]

@@ -27,7 +27,7 @@ OPERATOR_RULES: Final[tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]] 
     ("leaderworkerset.x-k8s.io", ("leaderworkersets",), ("get", "list", "watch")),
     ("leaderworkerset.x-k8s.io", ("leaderworkersets/status",), ("patch",)),
     ("leaderworkerset.x-k8s.io", ("leaderworkersets/finalizers",), ("update",)),
-    ("nvidia.com", ("dynamopoolrelays", "dynamographdeployments"), ("get", "list", "watch")),
+    ("nvidia.com", ("dynamopoolrelays", "dynamographdeployments"), ("list", "watch")),
     ("nvidia.com", ("dynamopoolrelays/status",), ("patch",)),
     ("nvidia.com", ("dynamopoolrelays/finalizers",), ("update",)),
     ("", ("serviceaccounts",), ("get", "list", "watch", "create", "patch")),
