@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 from msgspec.structs import replace
@@ -247,7 +247,7 @@ class Scene:
         of: ModelServing | None = None,
         status: PodStatus | None = None,
         only: Iterable[str] | None = None,
-    ) -> Scene:
+    ) -> Self:
         """Add a whole group, made from the templates of `of` (by default its own) and ready; `only` names
         instance IDs."""
         source = of if of is not None else self.serving
@@ -268,7 +268,7 @@ class Scene:
         *,
         of: Desired | None = None,
         status: PodStatus | None = None,
-    ) -> Scene:
+    ) -> Self:
         """Add one instance with its Service."""
         wanted = of if of is not None else self.desired
         template = wanted.revision.roles[role_name]
@@ -280,31 +280,31 @@ class Scene:
             self.services[raw["metadata"]["name"]] = decode_service(raw)
         return self
 
-    def has_groups(self, *numbers: int, of: ModelServing | None = None) -> Scene:
+    def has_groups(self, *numbers: int, of: ModelServing | None = None) -> Self:
         """Add several whole groups."""
         for number in numbers:
             self.has_group(number, of=of)
         return self
 
-    def set_status(self, name_prefix: str, status: PodStatus) -> Scene:
+    def set_status(self, name_prefix: str, status: PodStatus) -> Self:
         """Give every pod whose name begins so this status."""
         for name in [name for name in self.pods if name.startswith(name_prefix)]:
             self.pods[name] = replace(self.pods[name], status=status)
         return self
 
-    def terminate(self, name_prefix: str) -> Scene:
+    def terminate(self, name_prefix: str) -> Self:
         """Begin the deletion of every pod whose name begins so."""
         for name in [name for name in self.pods if name.startswith(name_prefix)]:
             self.pods[name] = terminating(self.pods[name])
         return self
 
-    def lose(self, name_prefix: str) -> Scene:
+    def lose(self, name_prefix: str) -> Self:
         """Forget every pod whose name begins so, as if it had never been."""
         for name in [name for name in self.pods if name.startswith(name_prefix)]:
             del self.pods[name]
         return self
 
-    def reports(self, **fields: object) -> Scene:
+    def reports(self, **fields: object) -> Self:
         """Give the ModelServing this status."""
         self.serving = replace(self.serving, status=replace(self.serving.status, **fields))
         return self
