@@ -76,13 +76,13 @@ async def of_cluster(client: Client, question: Question) -> Check:
     try:
         version = await gate.export_version(client, settings.implementation)
     except UserError as error:
+        if error.__cause__ is not None:  # it is not known whether the API is served
+            raise
         missing_api, version = error, ""
     settings = replace(settings, export_version=version)
     try:
         found = await _read(client, question, version)
     except IsthmusError as error:
-        if isinstance(error, UserError):
-            raise
         raise UserError(f"cannot read what the check needs: {error}") from error
     return _with(_check(found, question, settings), missing_api)
 
