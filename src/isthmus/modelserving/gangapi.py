@@ -8,7 +8,7 @@ is offered is not known, and nothing is changed in PodGroups: fields must not va
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -83,7 +83,7 @@ class GangApi:
             self._due = now + FIELDS_S
             try:
                 self._offer = Offer(served=True, fields=await self._fields(resource))
-            except (IsthmusError, LookupError, TypeError, msgspec.MsgspecError) as error:
+            except (IsthmusError, LookupError, msgspec.MsgspecError) as error:
                 log.warning("cannot see which fields PodGroups have", error=str(error))
                 self._due = now + RETRY_S
         return self._offer
@@ -93,25 +93,44 @@ class GangApi:
 
     async def _fields(self, resource: Resource[Any]) -> dict[str, Any]:
         path = f"/openapi/v3/apis/{resource.group}/{resource.version}"
-        raw = msgspec.json.decode(await self._client.get_raw(path))
-        return fields_of(raw, resource.kind)
+        return fields_of(await self._client.get_raw(path), resource.kind)
 
 
-def fields_of(raw_document: Mapping[str, Any], kind: str = POD_GROUPS.kind) -> dict[str, Any]:
+class _Kind(msgspec.Struct, gc=False):
+    kind: str = ""
+
+
+class _Schema(msgspec.Struct, gc=False):
+    """What is read of a schema."""
+
+    properties: dict[str, _Schema] = {}
+    items: _Schema | None = None
+    default: Any = None
+    kinds: list[_Kind] = msgspec.field(name="x-kubernetes-group-version-kind", default_factory=list)
+
+
+class _Components(msgspec.Struct, gc=False):
+    schemas: dict[str, _Schema]
+
+
+class _Document(msgspec.Struct, gc=False):
+    components: _Components
+
+
+def fields_of(document: bytes, kind: str = POD_GROUPS.kind) -> dict[str, Any]:
     """The fields of Offer that a kind's spec has, each with its default or None, from an OpenAPI document.
-    Raises LookupError where the document does not have the kind."""
-    for raw_schema in raw_document["components"]["schemas"].values():
-        kinds = raw_schema.get("x-kubernetes-group-version-kind") or ()
-        if any(each["kind"] == kind for each in kinds):
-            found = _paths(raw_schema["properties"]["spec"], "")
+    Raises MsgspecError where it is none, LookupError where it does not have the kind."""
+    for schema in msgspec.json.decode(document, type=_Document).components.schemas.values():
+        if any(each.kind == kind for each in schema.kinds):
+            found = _paths(schema.properties["spec"], "")
             return {path: found[path] for path in FIELDS if path in found}
     raise LookupError(f"no {kind} in the OpenAPI document")
 
 
-def _paths(raw_schema: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+def _paths(schema: _Schema, prefix: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for name, raw_field in (raw_schema.get("properties") or {}).items():
+    for name, field in schema.properties.items():
         path = f"{prefix}{name}"
-        found[path] = raw_field.get("default")
-        found |= _paths(raw_field.get("items") or raw_field, f"{path}.")
+        found[path] = field.default
+        found |= _paths(field.items or field, f"{path}.")
     return found
