@@ -125,7 +125,7 @@ async def test_whole_life_must_work_at_v1beta1_and_past_an_absence(
     assert len(asked) == 2, "the gate is resolved once for each start"
 
 
-@pytest.mark.covers("PR-14", "PR-79", "PR-80", "PR-90", "PR-97", "PR-100", "PR-111", "R41")
+@pytest.mark.covers("PR-14", "PR-15", "PR-79", "PR-80", "PR-90", "PR-97", "PR-100", "PR-111", "R41")
 @pytest.mark.covers("T-38", "T-46", "T-48", "T-52", "T-56", "T-116")
 async def test_restricted_operator_must_follow_an_about_api_that_comes_later(
     east: PoolWorld, cluster: Cluster, api: RawApi, start: Start, tmp_path: Path
@@ -154,13 +154,13 @@ async def test_restricted_operator_must_follow_an_about_api_that_comes_later(
     await asyncio.to_thread(delete_namespace, cluster, other.namespace)
 
 
-def role_without_creation(name: str) -> Raw:
-    """The operator's role, but exports may not be created."""
+def role_without(name: str, lacking: str) -> Raw:
+    """The operator's role, but with one verb on exports less."""
     rules = [
         {
             "apiGroups": [group],
             "resources": list(resources),
-            "verbs": [verb for verb in verbs if verb != "create" or resources != ("serviceexports",)],
+            "verbs": [verb for verb in verbs if verb != lacking or resources != ("serviceexports",)],
         }
         for group, resources, verbs in OPERATOR_RULES
     ]
@@ -195,7 +195,7 @@ def creation(name: str) -> tuple[Raw, Raw]:
 async def test_refused_export_must_come_by_backoff_alone_once_it_is_allowed(
     east: PoolWorld, cluster: Cluster, api: RawApi, start: Start, tmp_path: Path
 ) -> None:
-    assert api.create(ROLES, role_without_creation("relays-limited")).code == 201
+    assert api.create(ROLES, role_without("relays-limited", "create")).code == 201
     user, kubeconfig = await asyncio.to_thread(make_user, cluster, prefix="limited", role="relays-limited")
     role, binding = creation(user)
     assert api.create(ROLES, role).code == 201
@@ -228,6 +228,19 @@ async def test_refused_export_must_come_by_backoff_alone_once_it_is_allowed(
     count = len(refused())
     await asyncio.sleep(0.5)
     assert len(refused()) == count
+
+
+@pytest.mark.covers("PR-73", "T-109")
+async def test_exports_that_cannot_be_listed_must_end_the_start_before_any_write(
+    east: PoolWorld, cluster: Cluster, api: RawApi, start: Start, tmp_path: Path
+) -> None:
+    assert api.create(ROLES, role_without("relays-blind", "list")).code == 201
+    user, kubeconfig = await asyncio.to_thread(make_user, cluster, prefix="blind", role="relays-blind")
+    east.start()
+    process = start(configure(tmp_path), f"--namespace={east.namespace}", kubeconfig=kubeconfig)
+    assert await process.wait() == 2
+    assert "not allowed to list serviceexports.multicluster.x-k8s.io" in process.output
+    assert writes_in(cluster, user, east.namespace) == []
 
 
 @pytest.mark.covers("PR-4", "PR-110", "T-63", "T-141")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, cast
 
 import msgspec
@@ -450,6 +451,30 @@ async def test_notes_must_be_logged_when_they_are_new(rest: Room) -> None:
     rest.cluster.drop(rest.cluster.exports, export("east-frontend"))
     await rest.once()
     assert EAST not in rest.controller._noted
+
+
+class Sink:
+    """An API server that takes no events."""
+
+    async def create(self, resource: Any, namespace: str, body: Raw) -> Any:
+        raise Forbidden(403, message="no events from you")
+
+    async def patch(self, resource: Any, namespace: str, name: str, body: Raw, *, kind: Any) -> Any:
+        raise Forbidden(403)
+
+
+@pytest.mark.covers("PR-83", "T-117")
+async def test_events_that_cannot_be_sent_must_fail_no_pass(room: Room) -> None:
+    recorder = EventRecorder(
+        Sink(), controller="isthmus.dev/x", instance="x", clock=room.clock, metrics=room.cluster.metrics
+    )
+    room.controller._reporter._recorder = recorder
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(recorder.run())
+        assert await room.once() == DONE
+        recorder.stop()
+    assert room.of("create") == ["east-pool-relay", "east-frontend"]
+    assert room.cluster.metrics.value("isthmus_events_dropped_total", cause="failed") == 2
 
 
 @pytest.mark.covers("PR-33")

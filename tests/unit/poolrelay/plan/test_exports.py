@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from isthmus.api.meta import OwnerReference
-from isthmus.api.poolrelay import ExportSpec
+from isthmus.api.poolrelay import ExportSpec, ServiceExport
 from isthmus.poolrelay.plan.exports import KARMADA_LIMIT, name_problem, wanted
 from isthmus.poolrelay.plan.model import (
     CreateExport,
@@ -324,6 +324,11 @@ def test_repair_that_changes_nothing_must_not_be_tried_again() -> None:
 def test_nothing_must_be_exported_or_withdrawn_while_it_is_off() -> None:
     assert plan(observed(pool()), settings("")).exports == ()
     assert plan(observed(None, export("east-frontend", OURS)), settings("")).exports == ()
+
+
+@pytest.mark.covers("PR-48")
+def test_status_of_an_export_must_not_even_be_decoded() -> None:
+    assert set(ServiceExport.__struct_fields__) == {"metadata", "spec"}
 
 
 @pytest.mark.covers("PR-54")

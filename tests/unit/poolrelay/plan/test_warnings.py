@@ -67,7 +67,7 @@ def test_several_bad_names_must_be_one_event_that_lists_them() -> None:
     assert "and 5 more" in event.note
 
 
-@pytest.mark.covers("PR-84", "T-41")
+@pytest.mark.covers("PR-18", "PR-84", "T-41")
 def test_other_cluster_id_must_be_warned_of_and_exported_all_the_same() -> None:
     planned = plan(observed(pool(), cluster=cluster_property("two")), settings())
     assert steps(planned) == ["Create east-pool-relay", "Create east-frontend"]
