@@ -102,6 +102,8 @@ class Bench:
             return self.caches.servings
         if isinstance(obj, ServingPod):
             return self.caches.pods
+        if isinstance(obj, PodGroup):
+            return self.caches.pod_groups
         return self.caches.services if isinstance(obj, ServingService) else self.caches.revisions
 
     def _newer(self, obj: Any) -> Any:
