@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from isthmus.api.meta import Raw
+from isthmus.api.meta import Raw, Resource
 from isthmus.api.modelserving import MODEL_SERVINGS
 from isthmus.api.poolrelay import POOL_RELAYS, RELAY_DEPLOYMENTS, RELAY_SERVICES
 from isthmus.sandbox import Cluster, Sandbox
@@ -330,6 +331,36 @@ async def test_modelserving_must_have_its_entry_services_exported(
     await east.until({"east-pool-relay"})
     east.delete(MODEL_SERVINGS, "chat")
     await east.until(set(), "TargetNotFound")
+
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.mark.covers("PR-17", "PR-112")
+async def test_every_example_must_bring_up_what_it_says(east: PoolWorld) -> None:
+    resources = {
+        "DynamoGraphDeployment": GRAPHS,
+        "DynamoPoolRelay": POOL_RELAYS,
+        "ModelServing": MODEL_SERVINGS,
+    }
+    chat = PoolWorld(east.api, east.namespace, "chat")
+    chat.set_property("east")
+    files = ["poolrelay/graph.yaml", "modelserving/sample.yaml", "poolrelay/modelserving.yaml"]
+    for name in files:
+        for document in yaml.safe_load_all((EXAMPLES / name).read_text()):
+            chat.put(resources[document["kind"]], document)
+    await chat.until({"chat-pool-relay", "chat-frontend", "sample-pool-relay"})
+    chat.delete(POOL_RELAYS, "chat")
+    await eventually(lambda: _only(chat, {"sample-pool-relay"}))
+    (full,) = yaml.safe_load_all((EXAMPLES / "poolrelay" / "every-field.yaml").read_text())
+    chat.put(POOL_RELAYS, full)
+    await chat.until({"chat-pool-relay", "chat-frontend", "sample-pool-relay"})
+    assert chat.get(POOL_RELAYS, "chat")["status"]["clusterId"] == "east"
+    chat.set_property(None)
+
+
+async def _only(world: PoolWorld, exports: set[str]) -> None:
+    assert world.exports() == exports
 
 
 @pytest.mark.covers("PR-47", "T-131")
