@@ -338,11 +338,8 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 @pytest.mark.covers("PR-17", "PR-112")
 async def test_every_example_must_bring_up_what_it_says(east: PoolWorld) -> None:
-    resources = {
-        "DynamoGraphDeployment": GRAPHS,
-        "DynamoPoolRelay": POOL_RELAYS,
-        "ModelServing": MODEL_SERVINGS,
-    }
+    kinds: tuple[Resource[Any], ...] = (GRAPHS, POOL_RELAYS, MODEL_SERVINGS)
+    resources = {resource.kind: resource for resource in kinds}
     chat = PoolWorld(east.api, east.namespace, "chat")
     chat.set_property("east")
     files = ["poolrelay/graph.yaml", "modelserving/sample.yaml", "poolrelay/modelserving.yaml"]
