@@ -96,8 +96,9 @@ _decode_spec: Final = msgspec.json.Decoder(GraphSpec)
 
 
 class PoolGraph(Object, frozen=True, kw_only=True):
-    """A DynamoGraphDeployment, in either version."""
+    """A DynamoGraphDeployment, in either version: `api_version` says in which it was read."""
 
+    api_version: str = ""
     metadata: GraphMeta
     if TYPE_CHECKING:
         spec: GraphSpec = GraphSpec()

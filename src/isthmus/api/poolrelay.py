@@ -203,8 +203,10 @@ _decode_property: Final = msgspec.json.Decoder(PropertySpec)
 
 
 class ClusterProperty(Object, frozen=True, kw_only=True):
-    """What a cluster says about itself. A value that is absent or no text is an empty one (PR-86)."""
+    """What a cluster says about itself. A value that is absent or no text is an empty one (PR-86).
+    `api_version` says in which version it was read."""
 
+    api_version: str = ""
     if TYPE_CHECKING:
         spec: PropertySpec = PropertySpec()
     else:

@@ -27,7 +27,7 @@ def graph_pool(graph: PoolGraph, default_backend: str) -> Pool:
     names (PR-38). `default_backend` is the configuration's (PR-25)."""
     meta, components = graph.metadata, graph.spec.all
     return Pool(
-        api_version=POOL_GRAPHS[0].api_version,
+        api_version=graph.api_version or POOL_GRAPHS[0].api_version,
         kind=GRAPH_KIND,
         namespace=meta.namespace,
         name=meta.name,

@@ -14,6 +14,7 @@ from isthmus.api.modelserving import Unreadable as UnreadableSpec
 from isthmus.api.poolrelay import RelayChild
 from isthmus.poolrelay.plan import children, exports, publication, warnings
 from isthmus.poolrelay.plan.model import (
+    GRAPH_KIND,
     RELAY,
     ExportAction,
     Observed,
@@ -91,7 +92,7 @@ def _steps(
             notes.append(f"ServiceExport {want.name} is left alone: it is {owner_text(export)}")
         elif step == "futile":
             notes.append(f"ServiceExport {want.name} does not keep what the configuration exports with it")
-        if RELAY not in want.of and not want.name.endswith(FRONTEND_SUFFIX):
+        if pool.kind == GRAPH_KIND and RELAY not in want.of and not want.name.endswith(FRONTEND_SUFFIX):
             notes.append(
                 f"{want.name} does not end in {FRONTEND_SUFFIX}: a discovery service finds it only if told so"
             )

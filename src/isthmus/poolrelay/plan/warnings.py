@@ -76,6 +76,8 @@ def of_cluster_id(cluster_id: str, property_: Property) -> list[Event]:
                 "the pool cannot be matched with its imports"
             )
             related = related_to(CLUSTER_PROPERTIES[0], property_)
+            if property_.api_version:
+                related = related._replace(api_version=property_.api_version)
             return [Event("Warning", "ClusterIDMismatch", "CheckClusterID", related, note)]
         case _:
             return []

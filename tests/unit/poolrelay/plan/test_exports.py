@@ -157,6 +157,7 @@ def test_frontend_that_no_discovery_finds_must_be_noted() -> None:
     notes = plan(observed(pool("east", "Frontend", "Api")), settings()).notes
     assert len(notes) == 1
     assert notes[0].startswith("east-api ")
+    assert plan(observed(pool("east", "Api", kind="ModelServing")), settings()).notes == ()
 
 
 # Whose it is

@@ -150,6 +150,12 @@ def test_only_what_a_relay_reads_of_a_graph_must_matter() -> None:
     assert graph_matters(old, None)
 
 
+@pytest.mark.covers("PR-80")
+def test_pool_must_be_named_in_the_version_in_which_it_was_read() -> None:
+    read = msgspec.structs.replace(graph({}), api_version="nvidia.com/v1alpha1")
+    assert graph_pool(read, "kubernetes").api_version == "nvidia.com/v1alpha1"
+
+
 @pytest.mark.covers("R36")
 def test_newer_version_must_be_read_where_both_are_served() -> None:
     assert [each.version for each in POOL_GRAPHS] == ["v1beta1", "v1alpha1"]

@@ -77,6 +77,10 @@ def test_other_cluster_id_must_be_warned_of_and_exported_all_the_same() -> None:
     assert (event.related.uid, event.related.resource_version) == ("property-uid", "5")
     assert "one" in event.note
     assert "two" in event.note
+    assert event.related.api_version == "about.k8s.io/v1beta1"
+    older = msgspec.structs.replace(cluster_property("two"), api_version="about.k8s.io/v1alpha1")
+    (event,) = of_cluster_id("one", older)
+    assert event.related.api_version == "about.k8s.io/v1alpha1"
 
 
 @pytest.mark.parametrize(
