@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -106,3 +108,16 @@ def test_bad_file_must_end_it_before_anything_starts(call: Call) -> None:
         UserError, match=r'multiCluster\.mcsImplementation: must be one of "", "mcs", "karmada"'
     ):
         call(FILE.replace(": karmada", ": Karmada"))
+
+
+@pytest.mark.covers("PR-2", "GD-50")
+def test_bad_file_must_be_told_line_by_line_with_exit_code_2(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(FILE.replace(": karmada", ": Karmada") + "relais: {}\n")
+    command_line = [sys.executable, "-m", "isthmus.cli.main", "operator", f"--config={file}"]
+    done = subprocess.run(command_line, capture_output=True, text=True, timeout=15)
+    assert done.returncode == 2
+    first, *problems, hint = done.stderr.splitlines()
+    assert first == f"error: --config {file}: 2 problem(s)"
+    assert [line.split(":")[0].strip() for line in problems] == ["multiCluster.mcsImplementation", "relais"]
+    assert hint.startswith("hint: ")
