@@ -58,7 +58,7 @@ async def build(building: Building) -> None:
         building.client,
         caches,
         store,
-        Expectations(building.clock, building.metrics),
+        Expectations(building.clock, building.metrics, controller=NAME),
         building.recorder("isthmus.dev/modelserving-controller"),
         building.clock,
         gang,

@@ -40,9 +40,13 @@ class _Pending:
 
 
 class Expectations:
-    """See the module. A key's deadline is `deadline_s` seconds after its last write."""
+    """See the module. A key's deadline is `deadline_s` seconds after its last write. `controller` tells whose
+    keys these are in the metrics: each controller has expectations of its own, since keys of two may be
+    equal."""
 
-    def __init__(self, clock: Clock, metrics: Metrics, *, deadline_s: float = DEADLINE_S) -> None:
+    def __init__(
+        self, clock: Clock, metrics: Metrics, *, deadline_s: float = DEADLINE_S, controller: str = ""
+    ) -> None:
         self._clock = clock
         self._deadline_s = deadline_s
         self._pending: dict[Key, _Pending] = {}
@@ -53,6 +57,7 @@ class Expectations:
             "isthmus_expectations_pending",
             "Keys with writes not seen yet.",
             lambda: float(len(self._pending)),
+            controller=controller,
         )
 
     def __len__(self) -> int:
