@@ -46,7 +46,7 @@ def install(api: RawApi, definition: Raw, *, active: Callable[[], bool]) -> None
     assert answer.code in (200, 201), answer.body
 
     def established() -> bool:
-        conditions = api.call("GET", path).body.get("status", {}).get("conditions", [])
+        conditions = api.call("GET", path).body.get("status", {}).get("conditions") or []
         return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
 
     wait_until(established, what="the CRD is established")

@@ -12,6 +12,7 @@ class FixedGang:
     def __init__(self, offer: Offer = NO_OFFER) -> None:
         self.given = offer
         self.told = 0
+        self.doubts = 0
 
     async def offer(self) -> Offer:
         """See GangApi."""
@@ -20,3 +21,7 @@ class FixedGang:
     def gone(self) -> None:
         """See GangApi."""
         self.told += 1
+
+    def doubt(self) -> None:
+        """See GangApi."""
+        self.doubts += 1

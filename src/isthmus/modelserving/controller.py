@@ -76,7 +76,7 @@ class ModelServingController:
         self._recorder = recorder
         self._clock = clock
         self._gang = gang
-        self._executor = Executor(client, caches, store, expectations, gang.gone)
+        self._executor = Executor(client, caches, store, expectations, gang)
         self._status = StatusWriter(client, expectations, clock)
         self._told: dict[Key, _Told] = {}
         self._seen: dict[str, Seen] = {cache.resource.name: cache for cache in caches.all}

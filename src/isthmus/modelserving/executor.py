@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -31,6 +31,7 @@ from isthmus.api.pods import (
 from isthmus.errors import IsthmusError, WorldError
 from isthmus.kube.client import Client, PatchKind
 from isthmus.kube.errors import AlreadyExists, ApiError, Forbidden, NotFound, ServerError, WriteRefused
+from isthmus.modelserving.gangapi import GangApi
 from isthmus.modelserving.plan import objects
 from isthmus.modelserving.plan.model import (
     Action,
@@ -65,8 +66,8 @@ ADOPTABLE: dict[str, Resource[Any]] = {
 
 _CREATIONS = CreatePod | CreatePodGroup | CreateService | PersistRevision
 _ON_POD_GROUPS = CreatePodGroup | RepairPodGroup | DeletePodGroup
-_NO_API = (404, 405)
-"""What is answered where a resource is not served, or about to be served no more."""
+_GOING = "custom resource definition is terminating"
+"""What a refused create says while its API is being removed."""
 
 
 class ApiGone(WorldError):
@@ -87,13 +88,13 @@ class Executor:
         caches: Caches,
         store: Store,
         expectations: Expectations,
-        api_gone: Callable[[], None],
+        gang: GangApi,
     ) -> None:
         self._client = client
         self._caches = caches
         self._store = store
         self._expectations = expectations
-        self._api_gone = api_gone
+        self._gang = gang
         self._ending: dict[Key, str] = {}
 
     async def carry_out(self, desired: Desired, actions: Sequence[Action]) -> list[IsthmusError]:
@@ -147,8 +148,8 @@ class Executor:
         except WriteRefused:
             raise
         except IsthmusError as error:
-            if isinstance(action, _ON_POD_GROUPS) and isinstance(error, ApiError) and error.status in _NO_API:
-                self._api_gone()
+            if isinstance(action, _ON_POD_GROUPS) and _says_no_api(error):
+                self._gang.gone()
                 failed.append(ApiGone(str(error)))
                 return
             failed.append(error)
@@ -207,7 +208,9 @@ class Executor:
             case RepairPodGroup(pod_group, spec):
                 change = objects.pod_group_change(pod_group.spec, spec)
                 metadata = pod_group.metadata
-                await self._patch(desired, POD_GROUPS, metadata.name, metadata.uid, None, change)
+                version = await self._patch(desired, POD_GROUPS, metadata.name, metadata.uid, None, change)
+                if version == metadata.resource_version:
+                    self._gang.doubt()
             case DeletePodGroup(pod_group):
                 metadata = pod_group.metadata
                 await self._delete(desired, POD_GROUPS, metadata.name, metadata.uid, None)
@@ -279,13 +282,22 @@ class Executor:
         uid: str,
         resource_version: str | None,
         change: dict[str, Any],
-    ) -> None:
+    ) -> str:
+        """The resourceVersion that it has now: still the same where nothing was changed."""
         identity = {"uid": uid} | ({"resourceVersion": resource_version} if resource_version else {})
         body = {**change, "metadata": {**change.get("metadata", {}), **identity}}
         written = await self._client.patch(
             resource, desired.namespace, name, msgspec.json.encode(body), kind=PatchKind.MERGE
         )
         self._expectations.wrote(_key(desired), resource.name, written.resource_version)
+        return written.resource_version
+
+
+def _says_no_api(error: IsthmusError) -> bool:
+    """Whether a resource is not served any more, or about not to be."""
+    if isinstance(error, Forbidden):
+        return _GOING in error.message
+    return isinstance(error, ApiError) and error.status in (404, 405)
 
 
 def _key(desired: Desired) -> Key:

@@ -65,11 +65,17 @@ class GangApi:
         self._clock = clock
         self._offer = UNKNOWN
         self._due = 0.0
+        self._read = 0.0
         api.subscribe(self._changed)
 
     def gone(self) -> None:
         """A request was told that there is no such API."""
         self._api.nudge()
+
+    def doubt(self) -> None:
+        """A write changed nothing that should have: the fields may be others by now. Read them again, but not
+        at once again."""
+        self._due = min(self._due, self._read + RETRY_S)
 
     async def offer(self) -> Offer:
         """What the cluster offers now. Never raises because of the cluster: then nothing is known."""
@@ -80,7 +86,7 @@ class GangApi:
             return NO_OFFER
         now = self._clock.monotonic()
         if now >= self._due:
-            self._due = now + FIELDS_S
+            self._read, self._due = now, now + FIELDS_S
             try:
                 self._offer = Offer(served=True, fields=await self._fields(resource))
             except (IsthmusError, LookupError, msgspec.MsgspecError) as error:

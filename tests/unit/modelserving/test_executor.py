@@ -129,7 +129,7 @@ class Rig:
             self.bench.caches,
             self.bench.store,
             self.expectations,
-            self.gang.gone,
+            self.gang,  # type: ignore[arg-type]
         )
 
     async def do(self, *actions: Action) -> list[IsthmusError]:

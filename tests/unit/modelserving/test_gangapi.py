@@ -114,6 +114,17 @@ async def test_fields_that_cannot_be_read_must_leave_the_offer_unknown_until_the
     assert (await api.gang.offer()).served
 
 
+async def test_doubt_must_bring_the_next_read_forward() -> None:
+    api = Api()
+    for _ in range(3):
+        api.gang.doubt()
+        await api.gang.offer()
+    assert api.reads == 1
+    await api.clock.advance(RETRY_S)
+    await api.gang.offer()
+    assert api.reads == 2
+
+
 async def test_failed_second_read_must_keep_what_is_known() -> None:
     api = Api()
     known = await api.gang.offer()

@@ -125,6 +125,14 @@ async def test_requests_must_name_the_uid_and_not_the_version() -> None:
     assert rig.client.sent["delete podgroups a-0"] == {"uid": "pg-1", "resource_version": None}
 
 
+async def test_repair_that_changes_nothing_must_raise_doubts_about_the_fields() -> None:
+    rig = ExecutorRig()
+    await rig.do(RepairPodGroup(pod_group(rig.scene), SPEC))
+    assert rig.gang.doubts == 0
+    await rig.do(RepairPodGroup(pod_group(rig.scene, resource_version=rig.client.version), SPEC))
+    assert rig.gang.doubts == 1
+
+
 async def test_adopted_pod_group_must_not_block_the_deletion_of_its_owner() -> None:
     rig = ExecutorRig()
     await rig.do(Adopt("podgroups", "a-0", "pg-1", "7"))
@@ -167,7 +175,14 @@ def other(create: CreatePod) -> CreatePod:
 
 
 @pytest.mark.covers("R11", "MS-99")
-@pytest.mark.parametrize("error", [NotFound(404, "NotFound"), ApiError(405, "MethodNotAllowed")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        NotFound(404, "NotFound"),
+        ApiError(405, "MethodNotAllowed"),
+        Forbidden(403, "Forbidden", "create not allowed while custom resource definition is terminating"),
+    ],
+)
 async def test_pods_must_not_wait_for_an_api_that_goes(error: ApiError) -> None:
     rig = ExecutorRig()
     rig.client.errors[CREATE] = error
