@@ -53,7 +53,7 @@ def rules(root: Path = ROOT) -> dict[str, Rule]:
             outcome = " ".join(rest.split())
             if outcome.startswith("-> "):  # a corner case: the input alone would say nothing
                 words = f"{words} {outcome.split('. *')[0].rstrip('.')}"
-            found[number] = Rule(number, " ".join(words.split()).rstrip("."), document)
+            found[number] = Rule(number, " ".join(words.split()).rstrip(".,:"), document)
     return found
 
 
