@@ -27,6 +27,10 @@ setup: $(VENV)/ready ## make the environment in .venv
 demo: setup ## a real control plane, the operator and a ModelServing on this machine (KEEP=1, KUBECONFIG=FILE)
 	@$(BIN)/isthmus sandbox demo $(if $(KEEP),--keep) $(if $(filter command line,$(origin KUBECONFIG)),--kubeconfig '$(KUBECONFIG)')
 
+.PHONY: demo-export
+demo-export: setup ## a graph, its relay and the exports that come, change and go on a real control plane (KEEP=1)
+	@$(BIN)/isthmus sandbox demo-export $(if $(KEEP),--keep)
+
 .PHONY: check
 check: setup ## format, lint, types, import contracts, fast tests: below 60 seconds
 	$(BIN)/ruff format --check .
@@ -52,6 +56,7 @@ helm: setup ## build Helm once per machine, for the tests of the chart
 .PHONY: bench
 bench: setup controlplane ## requests, CPU and memory beside the Go implementation's figures
 	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.pools
 
 .PHONY: coverage
 coverage: setup controlplane ## all tests with coverage of src/

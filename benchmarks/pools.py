@@ -18,9 +18,17 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.process import Audit, Request, by_kind, cpu_s, memory_mb
-from isthmus.api import crd
-from isthmus.sandbox import Cluster, Sandbox, multicluster
-from isthmus.sandbox.pools import EVENTS, EXPORTS, GRAPHS, PROPERTIES, PROPERTY, RELAYS, write_configuration
+from isthmus.sandbox import Cluster, Sandbox
+from isthmus.sandbox.pools import (
+    EVENTS,
+    EXPORTS,
+    GRAPHS,
+    PROPERTIES,
+    PROPERTY,
+    RELAYS,
+    definitions,
+    write_configuration,
+)
 
 USER = "operator"
 NAMESPACE = "default"
@@ -208,8 +216,7 @@ class Bench:
 def main() -> None:
     """Run it."""
     pools = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
-    crds = [*crd.definitions(), *multicluster.definitions()]
-    with Sandbox.start(audit=True, crds=crds) as sandbox, tempfile.TemporaryDirectory() as folder:
+    with Sandbox.start(audit=True, crds=definitions()) as sandbox, tempfile.TemporaryDirectory() as folder:
         bench = Bench(sandbox.cluster(), Audit(sandbox.folder.audit_log(0), USER), pools)
         try:
             bench.run(Path(folder))

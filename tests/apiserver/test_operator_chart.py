@@ -14,13 +14,12 @@ from isthmus.api.meta import Raw
 from isthmus.api.modelserving import MODEL_SERVINGS
 from isthmus.api.pods import SERVING_PODS, SERVING_SERVICES
 from isthmus.sandbox import Cluster, Sandbox
-from isthmus.sandbox.pools import EXPORTS, GRAPHS, PROPERTIES, PROPERTY, RELAYS, Pools, example
+from isthmus.sandbox.pools import EXPORTS, GRAPHS, PROPERTIES, PROPERTY, RELAYS, Pools, definitions, example
 from tests.support.chart import Right, exporting, render
 from tests.support.controlplane import make_namespace, start_sandbox
 from tests.support.eventually import eventually
 from tests.support.installed import Installed, install, used
 from tests.support.operator import OperatorProcess
-from tests.support.pools import definitions
 from tests.support.rawapi import RawApi
 from tests.support.world import World, serving, team
 

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from isthmus.sandbox import Cluster, multicluster
-from isthmus.sandbox.pools import EXPORTS, GRAPHS, PROPERTIES, PROPERTY, RELAYS, Pools, example
+from isthmus.sandbox.pools import EXPORTS, GRAPHS, PROPERTIES, PROPERTY, RELAYS, Pools, definitions, example
 from tests.support.controlplane import start_sandbox
-from tests.support.pools import definitions
 
 pytestmark = pytest.mark.apiserver
 

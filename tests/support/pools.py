@@ -1,17 +1,14 @@
 """Pools and relays on a real API server, as a person with kubectl sees and changes them.
 
-`PoolWorld` is one namespace with a graph and a relay of one name in it. `graph_definition` is a CRD of graphs
-as another operator would have it: both versions, no schema of its own, so that the relays' controller is
-shown to need nothing of ours. Everything is plain JSON from the API server.
+`PoolWorld` is one namespace with a graph and a relay of one name in it. Everything is plain JSON from the API
+server.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from isthmus.api import crd
 from isthmus.api.meta import Key, Object, Raw, Resource
 from isthmus.api.poolgraph import POOL_GRAPHS
 from isthmus.api.poolrelay import (
@@ -22,7 +19,6 @@ from isthmus.api.poolrelay import (
     RELAY_SERVICES,
     service_exports,
 )
-from isthmus.sandbox import multicluster
 from tests.support.eventually import eventually
 from tests.support.rawapi import RawApi
 from tests.support.world import World
@@ -38,37 +34,6 @@ relay: {{image: "registry.example/relay:1"}}
 multiCluster: {{mcsImplementation: "{implementation}"{more}}}
 """
 FLAGS: Final = ("--controllers=poolrelay", "--debug-port=0", "--api-probe-interval=1")
-
-
-def graph_definition() -> Raw:
-    """The CRD of graphs, as somebody else's operator has it."""
-    whole = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": GRAPHS.name},
-        "spec": {
-            "group": GRAPHS.group,
-            "scope": "Namespaced",
-            "names": {"plural": GRAPHS.plural, "singular": GRAPHS.kind.lower(), "kind": GRAPHS.kind},
-            "versions": [
-                {
-                    "name": version,
-                    "served": True,
-                    "storage": version == GRAPHS.version,
-                    "schema": {"openAPIV3Schema": whole},
-                    "subresources": {"status": {}},
-                }
-                for version in ("v1alpha1", "v1beta1")
-            ],
-        },
-    }
-
-
-def definitions(versions: Sequence[str] = multicluster.BOTH) -> list[Raw]:
-    """All CRDs that relays have to do with; those of other projects in these versions."""
-    names = {item["metadata"]["name"]: item for item in [graph_definition(), *crd.definitions()]}
-    return [*names.values(), *multicluster.definitions(versions)]
 
 
 def configure(folder: Path, implementation: str = "mcs", more: str = "") -> str:

@@ -116,7 +116,7 @@ async def _start_operator(scene: Scene, story: Story) -> DebugClient:
     The ports are free when they are chosen; should another process take one in between, others are tried.
     """
     for attempt in range(ATTEMPTS):
-        debug_port, health_port = _free_port(), _free_port()
+        debug_port, health_port = free_port(), free_port()
         flags = [
             f"--debug-port={debug_port}",
             f"--health-probe-bind-address=127.0.0.1:{health_port}",
@@ -134,9 +134,9 @@ async def _start_operator(scene: Scene, story: Story) -> DebugClient:
             else:
                 story.say(f"the operator is ready; its debug port is http://127.0.0.1:{debug_port}")
                 return debug
-        if "in use" not in _tail(scene) or attempt == ATTEMPTS - 1:
+        if "in use" not in tail(scene) or attempt == ATTEMPTS - 1:
             break
-    raise UserError(f"the operator did not become ready; its log ends:\n{_tail(scene)}")
+    raise UserError(f"the operator did not become ready; its log ends:\n{tail(scene)}")
 
 
 async def _follow(scene: Scene, story: Story, debug: DebugClient, key: str, replicas: int) -> CacheDump:
@@ -149,7 +149,7 @@ async def _follow(scene: Scene, story: Story, debug: DebugClient, key: str, repl
             try:
                 dump = await asyncio.to_thread(debug.cache, scene.namespace, key.partition("/")[2])
             except NothingListens:
-                raise UserError(f"the operator has ended; its log ends:\n{_tail(scene)}") from None
+                raise UserError(f"the operator has ended; its log ends:\n{tail(scene)}") from None
             except Unreadable:
                 await asyncio.sleep(POLL_S)
                 continue
@@ -272,14 +272,16 @@ def _make_sandbox(story: Story, keep: bool) -> SandboxScene:
     return SandboxScene(sandbox)
 
 
-def _tail(scene: Scene) -> str:
+def tail(scene: Scene) -> str:
+    """The end of the operator's log."""
     try:
         return scene.operator_log.read_text(errors="replace")[-2000:].strip()
     except OSError as error:
         return str(error)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of loopback that nobody has now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

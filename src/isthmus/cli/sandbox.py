@@ -220,6 +220,16 @@ def demo(keep: bool, kubeconfig: Path | None) -> None:
         story.run(keep=keep, kubeconfig=kubeconfig)
 
 
+@command.command("demo-export")
+@click.option("--keep", is_flag=True, help="Leave it running; `down --name demo-export` ends it.")
+def demo_export(keep: bool) -> None:
+    """Show a pool's Services exported to other clusters, kept right and withdrawn, step by step."""
+    from isthmus.cli import exportdemo
+
+    with failing_clearly():
+        exportdemo.run(keep=keep)
+
+
 class _Lines:
     """Progress as plain lines: what happened, and now and then how far it is."""
 

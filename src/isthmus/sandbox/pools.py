@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from isthmus.api import crd
+from isthmus.api.poolgraph import POOL_GRAPHS
 from isthmus.errors import WorldError
-from isthmus.sandbox import places
+from isthmus.sandbox import multicluster, places
 from isthmus.sandbox.sandbox import Cluster
 
 Raw = dict[str, Any]
@@ -124,6 +126,40 @@ class Pools:
 
     def _path(self, collection: str) -> str:
         return collection.format(self.namespace)
+
+
+def graph_definition() -> Raw:
+    """The CRD of graphs as another operator may have it: both versions and no schema, so that the relays'
+    controller is shown to need nothing of ours."""
+    whole = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    best = POOL_GRAPHS[0]
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": best.name},
+        "spec": {
+            "group": best.group,
+            "scope": "Namespaced",
+            "names": {"plural": best.plural, "singular": best.kind.lower(), "kind": best.kind},
+            "versions": [
+                {
+                    "name": each.version,
+                    "served": True,
+                    "storage": each.version == best.version,
+                    "schema": {"openAPIV3Schema": whole},
+                    "subresources": {"status": {}},
+                }
+                for each in POOL_GRAPHS
+            ],
+        },
+    }
+
+
+def definitions(versions: Sequence[str] = multicluster.BOTH) -> list[Raw]:
+    """All CRDs that pools have to do with: ours, where we have one, and those of other projects, in these
+    versions where they are the Multi-Cluster Services or the About API's."""
+    names = {each["metadata"]["name"]: each for each in [graph_definition(), *crd.definitions()]}
+    return [*names.values(), *multicluster.definitions(versions)]
 
 
 def example() -> tuple[Raw, Raw]:
