@@ -21,6 +21,9 @@ ENTRY: Final = "modelserving.volcano.sh/entry"
 
 ALL: Final = (NAME, GROUP_NAME, ROLE, ROLE_ID, REVISION, ROLE_TEMPLATE_HASH, ENTRY)
 
+ENV: Final = ("GROUP_SIZE", "ENTRY_ADDRESS", "WORKER_INDEX")
+"""The environment variables that the controller sets in each container (MS-29)."""
+
 GANG_GROUP: Final = "scheduling.k8s.io/group-name"
 TASK_SPEC: Final = "volcano.sh/task-spec"
 QUEUE: Final = "scheduling.volcano.sh/queue-name"

@@ -20,6 +20,7 @@ from isthmus.api.meta import Frozen
 from isthmus.api.modelserving import MAX_ROLE_NAME, MAX_ROLES, PLUGIN_NAMES, IntOrPercent, Plugin, Role, Spec
 from isthmus.api.names import INT32_MAX, RoleSize, is_dns_label, name_budget
 from isthmus.api.percent import is_valid, resolve
+from isthmus.api.plugins import POD_TWEAKS, pod_tweaks
 
 
 class Problem(NamedTuple):
@@ -108,10 +109,17 @@ def _names(name: str, spec: Spec) -> Iterator[Problem]:
 
 
 def _plugin(path: str, plugin: Plugin) -> Iterator[Problem]:
+    """All of these block: a pod must not be made without what a plugin was to change (MS-107)."""
     if plugin.name not in PLUGIN_NAMES:
-        yield Problem(f"{path}.name", f"unknown plugin {plugin.name}; there are: {', '.join(PLUGIN_NAMES)}")
+        text = f"unknown plugin {plugin.name}; there are: {', '.join(PLUGIN_NAMES)}"
+        yield Problem(f"{path}.name", text, blocking=True)
     if plugin.type != "BuiltIn":
-        yield Problem(f"{path}.type", f"must be BuiltIn; is {plugin.type}")
+        yield Problem(f"{path}.type", f"must be BuiltIn; is {plugin.type}", blocking=True)
+    if plugin.name == POD_TWEAKS:
+        try:
+            pod_tweaks(plugin)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            yield Problem(f"{path}.config", str(error).replace("$", f"{path}.config", 1), blocking=True)
 
 
 def _gang(spec: Spec) -> Iterator[Problem]:

@@ -124,14 +124,25 @@ def test_name_must_be_judged_by_counts(replicas: int, fits: bool) -> None:
             "spec.rolloutStrategy.rollingUpdateConfiguration.partition",
             False,
         ),
-        (model_serving(plugins=[{"name": "none-such"}]), "spec.plugins[0].name", False),
-        (model_serving(plugins=[{"name": "demo-pod-tweaks", "type": "X"}]), "spec.plugins[0].type", False),
+        (model_serving(plugins=[{"name": "none-such"}]), "spec.plugins[0].name", True),
+        (model_serving(plugins=[{"name": "demo-pod-tweaks", "type": "X"}]), "spec.plugins[0].type", True),
     ],
 )
 def test_what_the_crd_refuses_must_be_found(manifest: Raw, path: str, blocking: bool) -> None:
     found = found_in(manifest)
     assert list(found) == [path]
     assert found[path].blocking is blocking
+
+
+@pytest.mark.covers("MS-107", "MS-422")
+def test_settings_that_a_plugin_cannot_read_must_block_and_name_their_place() -> None:
+    plugins = [
+        {"name": "lws-standard-labels"},
+        {"name": "demo-pod-tweaks", "config": {"annotations": {"a": 1}}},
+    ]
+    problem = found_in(model_serving(plugins=plugins))["spec.plugins[1].config"]
+    assert problem.blocking
+    assert "spec.plugins[1].config.annotations" in problem.text
 
 
 @pytest.mark.covers("MS-209", "MS-420", "MS-421", "MS-426")

@@ -15,6 +15,7 @@ from isthmus.api import labels as keys
 from isthmus.api import names
 from isthmus.api.modelserving import MODEL_SERVINGS
 from isthmus.api.podgroups import POD_GROUPS, PodGroupSpec
+from isthmus.modelserving.plan import plugins
 from isthmus.modelserving.plan.model import Desired, Revision, RoleTemplate
 
 
@@ -164,19 +165,12 @@ def pod(  # noqa: PLR0913 - what a CreatePod says
         metadata["annotations"] = annotations
     spec = dict(raw_template.get("spec") or {})
     spec["schedulerName"] = desired.spec.scheduler_name
-    env = [
-        {"name": "GROUP_SIZE", "value": str(template.size)},
-        {"name": "ENTRY_ADDRESS", "value": f"{names.pod_name(group, role_id, 0)}.{desired.namespace}"},
-        {"name": "WORKER_INDEX", "value": str(index)},
-    ]
+    values = (str(template.size), f"{names.pod_name(group, role_id, 0)}.{desired.namespace}", str(index))
+    env = [{"name": name, "value": value} for name, value in zip(keys.ENV, values, strict=True)]
     for field in ("containers", "initContainers"):
         if spec.get(field):
-            spec[field] = [_with_env(container, env) for container in spec[field]]
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-
-
-def _with_env(raw_container: dict[str, Any], env: list[dict[str, str]]) -> dict[str, Any]:
-    """The container with our variables last, instead of any of the same name (MS-29)."""
-    ours = {each["name"] for each in env}
-    kept = [each for each in raw_container.get("env") or [] if each.get("name") not in ours]
-    return {**raw_container, "env": [*kept, *env]}
+            spec[field] = [plugins.with_env(container, env) for container in spec[field]]
+    raw_pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    place = plugins.Place(group, template.name, index, desired.leader_worker_set)
+    plugins.change(raw_pod, desired.spec.plugins, place)
+    return raw_pod
