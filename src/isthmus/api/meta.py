@@ -7,6 +7,7 @@ managedFields, finalizers and the rest are dropped by the decoder, which is what
 
 from __future__ import annotations
 
+from sys import intern
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -29,6 +30,18 @@ class OwnerReference(Frozen, frozen=True, kw_only=True):
     uid: str
     controller: bool = False
     block_owner_deletion: bool = False
+
+
+def shared_owner(owner: OwnerReference) -> OwnerReference:
+    """The same reference, its texts shared with those of everything else that has this owner."""
+    return OwnerReference(
+        api_version=intern(owner.api_version),
+        kind=intern(owner.kind),
+        name=intern(owner.name),
+        uid=intern(owner.uid),
+        controller=owner.controller,
+        block_owner_deletion=owner.block_owner_deletion,
+    )
 
 
 class ObjectMeta(Frozen, frozen=True, kw_only=True):

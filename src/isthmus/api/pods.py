@@ -14,7 +14,7 @@ import msgspec
 
 from isthmus.api import labels as keys
 from isthmus.api.decode import cut_text, own_raw, settle
-from isthmus.api.meta import Frozen, Object, ObjectMeta, OwnerReference, Resource
+from isthmus.api.meta import Frozen, Object, ObjectMeta, Resource, shared_owner
 
 
 class ServingLabels(Frozen, frozen=True, kw_only=True):
@@ -53,19 +53,7 @@ class ServingMeta(ObjectMeta, frozen=True, kw_only=True):
         if self.annotations == _NO_ANNOTATIONS:
             settle(self, "annotations", _NO_ANNOTATIONS)
         if self.owner_references:
-            settle(self, "owner_references", tuple(_shared_owner(owner) for owner in self.owner_references))
-
-
-def _shared_owner(owner: OwnerReference) -> OwnerReference:
-    """The same reference, its texts shared with those of every other pod of that owner."""
-    return OwnerReference(
-        api_version=intern(owner.api_version),
-        kind=intern(owner.kind),
-        name=intern(owner.name),
-        uid=intern(owner.uid),
-        controller=owner.controller,
-        block_owner_deletion=owner.block_owner_deletion,
-    )
+            settle(self, "owner_references", tuple(shared_owner(owner) for owner in self.owner_references))
 
 
 class PodSpec(Frozen, frozen=True, kw_only=True):

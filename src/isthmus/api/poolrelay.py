@@ -9,12 +9,13 @@ versions, best first where there is a choice; who asks the API server chooses (P
 
 from __future__ import annotations
 
+from sys import intern
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from isthmus.api.decode import OptionalRaw, own_raw, settle
-from isthmus.api.meta import Frozen, Object, ObjectMeta, Resource
+from isthmus.api.meta import Frozen, Object, ObjectMeta, Resource, shared_owner
 from isthmus.api.modelserving import Condition, Unreadable
 
 RELAY_SUFFIX: Final = "-pool-relay"
@@ -151,7 +152,16 @@ class NoAnnotations(Frozen, frozen=True, kw_only=True):
 _NO_ANNOTATIONS: Final = NoAnnotations()
 
 
-class ExportMeta(ObjectMeta, frozen=True, kw_only=True):
+class OwnedMeta(ObjectMeta, frozen=True, kw_only=True):
+    """Metadata of what a relay owns. The dozen objects of one relay share the texts that name it."""
+
+    def __post_init__(self) -> None:
+        settle(self, "namespace", intern(self.namespace))
+        if self.owner_references:
+            settle(self, "owner_references", tuple(shared_owner(owner) for owner in self.owner_references))
+
+
+class ExportMeta(OwnedMeta, frozen=True, kw_only=True):
     """Metadata of an export, cut down to what is compared."""
 
     labels: ExportLabels = ExportLabels()  # type: ignore[assignment]
@@ -250,7 +260,7 @@ class ChildAnnotations(Frozen, frozen=True, kw_only=True):
     hash: str = msgspec.field(name=HASH_ANNOTATION, default="")
 
 
-class ChildMeta(ObjectMeta, frozen=True, kw_only=True):
+class ChildMeta(OwnedMeta, frozen=True, kw_only=True):
     """Metadata of a child, cut down to what is compared."""
 
     labels: ChildLabels = ChildLabels()  # type: ignore[assignment]
