@@ -28,6 +28,7 @@ from tests.support.relays import (
 )
 
 SERVING = {"apiVersion": "workload.serving.volcano.sh/v1alpha1", "kind": "ModelServing", "name": "chat"}
+OWN = {"apiVersion": "nvidia.com/v1beta1", "kind": "DynamoGraphDeployment", "name": "east"}
 STRANGER = Stranger("Service", "east-pool-relay", "controlled by nobody")
 LONG = "e" * 53
 
@@ -144,6 +145,8 @@ def test_first_cause_of_the_table_must_be_told() -> None:
         pytest.param(relay(targetRef={**SERVING, "name": ""}), "no name"),
         pytest.param(relay(targetRef={**SERVING, "apiVersion": "v1"}), "targetRef names ModelServing of v1"),
         pytest.param(relay(targetRef={**SERVING, "kind": "Pod"}), "targetRef names Pod"),
+        pytest.param(relay(targetRef={**OWN, "kind": "Pod"}), "targetRef names Pod of nvidia.com/v1beta1"),
+        pytest.param(relay(targetRef={**OWN, "apiVersion": "v1"}), "names DynamoGraphDeployment of v1"),
         pytest.param(
             relay(
                 targetRef={
@@ -177,8 +180,7 @@ def test_target_must_be_the_graph_of_the_relays_name_unless_named() -> None:
     assert target_of(relay()) == ("DynamoGraphDeployment", "east")
     assert target_of(relay(clusterId=7)) == ("DynamoGraphDeployment", "east")
     assert target_of(relay(targetRef=SERVING)) == ("ModelServing", "chat")
-    own = {"apiVersion": "nvidia.com/v1beta1", "kind": "DynamoGraphDeployment", "name": "east"}
-    assert reason(observed(pool(), of=relay(targetRef=own))) is None
+    assert reason(observed(pool(), of=relay(targetRef=OWN))) is None
 
 
 @pytest.mark.covers("PR-17")
@@ -198,15 +200,26 @@ def test_empty_cluster_id_must_be_filled_from_the_property() -> None:
     assert (planned.withdrawn, planned.cluster_id, planned.events) == (None, "two", ())
     given = relay(clusterId="one", clusterIdFrom="ClusterProperty")
     assert plan(observed(pool(), of=given, cluster=cluster_property("two")), settings()).cluster_id == "one"
+    unasked = observed(pool(), of=relay(clusterId=""), cluster=cluster_property("two"))
+    assert reason(unasked) is Reason.INVALID_CONFIGURATION
 
 
 @pytest.mark.covers("PR-112")
 @pytest.mark.parametrize(
-    "cluster", [PropertyState.ABSENT, PropertyState.UNWATCHED, cluster_property(""), cluster_property(" x")]
+    ("cluster", "words"),
+    [
+        (PropertyState.ABSENT, "the cluster has no ClusterProperty"),
+        (PropertyState.UNWATCHED, "needs multiCluster.mcsImplementation mcs"),
+        (cluster_property(""), "has no value"),
+        (cluster_property(" x"), "whitespace"),
+    ],
 )
-def test_cluster_without_an_id_must_be_an_invalid_configuration(cluster: Any) -> None:
+def test_cluster_without_an_id_must_be_an_invalid_configuration(cluster: Any, words: str) -> None:
     of = relay(clusterId="", clusterIdFrom="ClusterProperty")
-    assert reason(observed(pool(), of=of, cluster=cluster)) is Reason.INVALID_CONFIGURATION
+    verdict = plan(observed(pool(), of=of, cluster=cluster), settings()).withdrawn
+    assert verdict is not None
+    assert verdict.reason is Reason.INVALID_CONFIGURATION
+    assert words in verdict.text
 
 
 @pytest.mark.covers("PR-112", "R36")
