@@ -13,7 +13,7 @@ from scripts import generate_chart_crds
 
 from isthmus.api.configcheck import without_effect
 from isthmus.app import configfile
-from isthmus.app.options import choose_controllers
+from isthmus.app.options import CONTROLLERS, choose_controllers
 from isthmus.cli.operator import command
 from tests.support.chart import CHART, Refused, config_text, of_kind, one, render
 
@@ -147,6 +147,11 @@ def test_arguments_must_be_flags_that_there_are(values: dict[str, Any]) -> None:
     (mount,) = container["volumeMounts"]
     (volume,) = spec["volumes"]
     assert (mount["name"], mount["mountPath"]) == (volume["name"], "/etc/isthmus")
+
+
+def test_controllers_to_choose_from_must_be_those_that_there_are() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    assert tuple(schema["properties"]["controllers"]["items"]["enum"]) == CONTROLLERS
 
 
 def test_pod_must_change_when_its_configuration_does() -> None:
