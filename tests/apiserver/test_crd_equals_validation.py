@@ -39,6 +39,7 @@ BOUNDS = (0, 1, 2, 3, -1, "0%", "1%", "34%", "50%", "100%", "101%", "007%", "1",
 NAMES = ("prefill", "decode", "x-1", "a", "a" * 12, "b" * 13, "Prefill", "1r", "r-", "r.s", "")
 IMAGES = ("engine:1", "", "a b", " ", "\t", "a\tb", ABSENT)
 TEMPLATES: tuple[object, ...] = ({}, {"spec": {"containers": []}}, ABSENT)
+ENVS: tuple[object, ...] = ([], [{"name": "X"}], *([{"name": "X"}, {"name": name}] for name in labels.ENV))
 LABELS = ({}, {"team": "x"}, *({key: "x"} for key in labels.ALL))
 
 _ROLES: Place = ("spec", "template", "roles")
@@ -64,6 +65,11 @@ CHANGES: list[tuple[Place, object]] = [
         ((*_ROLES, 0, "entryTemplate", "spec", "containers", 0, "image"), IMAGES),
         ((*_ROLES, 0, "entryTemplate", "spec", "initContainers"), ([container()], [container(image="a b")])),
         ((*_ROLES, 0, "workerTemplate", "spec", "containers", 0, "image"), IMAGES),
+        ((*_ROLES, 0, "entryTemplate", "spec", "containers", 0, "env"), ENVS),
+        (
+            (*_ROLES, 1, "entryTemplate", "spec", "initContainers"),
+            tuple([container(env=env)] for env in ENVS),
+        ),
         ((*_ROLES, 0, "entryTemplate", "metadata"), tuple({"labels": value} for value in LABELS)),
         ((*_ROLES, 0, "workerTemplate", "metadata"), tuple({"labels": value} for value in LABELS)),
         (_GANG, ({}, {"minRoleReplicas": {}}, ABSENT)),

@@ -264,6 +264,25 @@ REFUSED: list[tuple[str, str, Raw, str, str]] = [
         )
         for key in labels.ALL
     ),
+    *(
+        (
+            "MS-29 MS-415",
+            f"variable {name} in {field}",
+            model_serving(
+                roles=[
+                    role(
+                        workerReplicas=1,
+                        workerTemplate=pod_template(
+                            **{field: [container(name="c", env=[{"name": "A"}, {"name": name}])]}
+                        ),
+                    )
+                ]
+            ),
+            f"spec.template.roles[0].workerTemplate.spec.{field}[0].env[1].name",
+            f"{name} is set by the controller",
+        )
+        for name, field in zip(labels.ENV, ("containers", "initContainers", "containers"), strict=True)
+    ),
     (
         "R14",
         "a label value that no pod may have",

@@ -38,8 +38,13 @@ class _Metadata(Frozen, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
 
 
+class _Variable(Frozen, frozen=True, kw_only=True):
+    name: str = ""
+
+
 class _Container(Frozen, frozen=True, kw_only=True):
     image: str = ""
+    env: tuple[_Variable, ...] = ()
 
 
 class _PodSpec(Frozen, frozen=True, kw_only=True):
@@ -173,6 +178,9 @@ def _pod_template(path: str, raw_template: msgspec.Raw, *, needed: bool) -> Iter
         yield Problem(f"{path}.spec.containers", "must have at least one container")
     for field, containers in (("containers", spec.containers), ("initContainers", spec.init_containers)):
         for index, container in enumerate(containers):
+            ours = [each.name for each in container.env if each.name in labels.ENV]
+            if ours:
+                yield Problem(f"{path}.spec.{field}[{index}].env", f"the controller sets {', '.join(ours)}")
             image = container.image
             if image and (" " in image or not image.strip(" \t\n\f\r")):
                 where = f"{path}.spec.{field}[{index}].image"

@@ -124,6 +124,15 @@ def test_name_must_be_judged_by_counts(replicas: int, fits: bool) -> None:
             "spec.rolloutStrategy.rollingUpdateConfiguration.partition",
             False,
         ),
+        (
+            model_serving(
+                roles=[
+                    role(entryTemplate=pod_template(container(env=[{"name": "X"}, {"name": "GROUP_SIZE"}])))
+                ]
+            ),
+            "spec.template.roles[0].entryTemplate.spec.containers[0].env",
+            False,
+        ),
         (model_serving(plugins=[{"name": "none-such"}]), "spec.plugins[0].name", True),
         (model_serving(plugins=[{"name": "demo-pod-tweaks", "type": "X"}]), "spec.plugins[0].type", True),
     ],

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from isthmus.api import labels
 from isthmus.api.crd import rules
 from isthmus.api.crd.podspec import pod_spec
 from isthmus.api.crd.schema import (
@@ -216,7 +217,9 @@ def _pod_template(description: str, *, containers: int, required: tuple[str, ...
     fields = {
         "metadata": ruled(metadata, rules.LABELS),
         "spec": pod_spec(
-            "The pod, as in a core/v1 Pod; see the Kubernetes documentation.", containers=containers
+            "The pod, as in a core/v1 Pod; see the Kubernetes documentation.",
+            containers=containers,
+            reserved=labels.ENV,
         ),
     }
     return struct(description, fields, required=required)
