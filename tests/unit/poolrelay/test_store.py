@@ -210,7 +210,10 @@ def test_relay_of_a_modelserving_must_follow_its_services() -> None:
     assert (found.kind, found.name, found.uid) == ("ModelServing", "chat", "chat-uid")
     assert found.frontends == (Frontend("chat-0/decode-0", "chat-0-decode-0-0"),)
     assert cluster.store.wanting(("serving", "chat-0-decode-0-0")) == (EAST,)
-    assert cluster.wakes(lambda: cluster.drop(cluster.caches.serving_services, entry)) == {EAST}
+    dying = newer(entry, "2", deletion_timestamp="2026-09-21T14:13:20Z")
+    assert cluster.wakes(lambda: cluster.put(cluster.caches.serving_services, dying)) == {EAST}
+    assert cluster.store.observe(of).pool.frontends == ()  # type: ignore[union-attr]
+    assert cluster.wakes(lambda: cluster.drop(cluster.caches.serving_services, dying)) == {EAST}
     assert cluster.store.wanting(("serving", "chat-0-decode-0-0")) == ()
 
 

@@ -49,8 +49,7 @@ def _controlling(export: ServiceExport) -> set[Key]:
 def property_matters(old: ClusterProperty | None, new: ClusterProperty | None) -> bool:
     """Whether a change of a ClusterProperty can matter: it is the one that is read, and its value is another
     (PR-92, PR-97)."""
-    either = new if new is not None else old
-    if either is None or either.metadata.name != PROPERTY_NAME:
+    if all(each is None or each.metadata.name != PROPERTY_NAME for each in (old, new)):
         return False
     if old is None or new is None:
         return True

@@ -121,6 +121,15 @@ def test_child_must_be_put_right_where_its_label_or_hash_is_gone(kind: str) -> N
         assert not is_right(bare, body)
 
 
+@pytest.mark.covers("PR-99")
+@pytest.mark.parametrize(
+    ("kind", "part"), [("Service", "spec"), ("Role", "rules"), ("RoleBinding", "subjects")]
+)
+def test_child_without_the_part_at_all_must_be_put_right(kind: str, part: str) -> None:
+    body = rendered()[kind]
+    assert not is_right(stored_child({name: value for name, value in body.items() if name != part}), body)
+
+
 @pytest.mark.covers("PR-91")
 def test_changed_cluster_id_must_reach_the_deployment_alone() -> None:
     planned, _ = twice(msgspec.structs.replace(settled(), relay=relay(clusterId="two")))
@@ -157,6 +166,8 @@ def test_what_the_api_server_adds_must_not_be_drift() -> None:
         ({"a": 1}, {"a": None}, False),
         ([1, 2], [1], False),
         ([1], [1, 2], False),
+        ([1], [2], False),
+        ("ab", ["a", "b"], False),
         ([{"a": 1, "b": 2}], [{"a": 1}], True),
         ("x", {"a": 1}, False),
         ({"a": 1}, [1], False),
