@@ -84,12 +84,12 @@ def _steps(
     steps: list[ExportAction] = []
     notes = []
     for want in wanted:
-        export = observed.exports.get(want.name)
-        step = exports.decide(want, export, observed, pool, settings)
+        step = exports.decide(want, observed.exports.get(want.name), observed, pool, settings)
         if not isinstance(step, str):
             steps.append(step)
-        elif step == "foreign" and export is not None:
-            notes.append(f"ServiceExport {want.name} is left alone: it is {owner_text(export)}")
+        elif step == "foreign":
+            whose = owner_text(observed.exports[want.name])
+            notes.append(f"ServiceExport {want.name} is left alone: it is {whose}")
         elif step == "futile":
             notes.append(f"ServiceExport {want.name} does not keep what the configuration exports with it")
         if pool.kind == GRAPH_KIND and RELAY not in want.of and not want.name.endswith(FRONTEND_SUFFIX):

@@ -197,6 +197,17 @@ def test_foreign_export_must_be_left_alone_and_replaced_once_it_is_gone(
 def test_foreign_export_must_be_noted_with_its_owner() -> None:
     notes = plan(observed(pool(), export("east-frontend", USER)), settings()).notes
     assert notes == ("ServiceExport east-frontend is left alone: it is controlled by ConfigMap mine",)
+    free = plan(observed(pool(), export("east-frontend")), settings()).notes
+    assert free == ("ServiceExport east-frontend is left alone: it is controlled by nobody",)
+
+
+@pytest.mark.covers("PR-115")
+def test_export_of_ours_must_not_be_noted_whatever_its_state() -> None:
+    ours, dying = export("east-pool-relay", OURS), export("east-frontend", OURS, dying=True)
+    assert plan(observed(pool(), ours, dying), settings()).notes == ()
+    assert plan(observed(pool(), ours, export("east-frontend", OURS, label="")), settings()).notes == ()
+    long = graph("east", [Frontend("F", "x" * 60 + "-frontend")])
+    assert plan(observed(long, ours), settings()).notes == ()
 
 
 @pytest.mark.covers("PR-57", "T-11", "T-15", "T-53")
