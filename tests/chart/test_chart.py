@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from isthmus.api.configcheck import without_effect
 from isthmus.app import configfile
 from isthmus.app.options import CONTROLLERS, choose_controllers
 from isthmus.cli.operator import command
+from isthmus.sandbox import helm
 from tests.support.chart import CHART, Refused, config_text, of_kind, one, render
 
 
@@ -219,6 +221,12 @@ def test_two_releases_must_share_no_cluster_scoped_name() -> None:
         return {each["metadata"]["name"] for each in of_kind(render(namespace=namespace), *kinds)}
 
     assert names("one").isdisjoint(names("two"))
+
+
+def test_helm_must_find_nothing_to_complain_of() -> None:
+    command = [str(helm.find()), "lint", "--strict", str(CHART)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=15)
+    assert done.returncode == 0, done.stdout
 
 
 def test_crds_must_be_those_of_the_code() -> None:

@@ -1,8 +1,8 @@
 """The chart, installed: its objects on a real API server, and a kubeconfig of the service account it made.
 
-The operator itself runs as a process of the test, so everything but its Deployment and what belongs to that
-is applied. What the service account then asked for is in the audit log: `used` has it as rights, to be held
-against those that the rendered roles grant.
+The operator itself runs as a process of the test, so its Deployment and what belongs to that are only shown
+to the API server; everything else is created. What the service account then asked for is in the audit log:
+`used` has it as rights, to be held against those that the rendered roles grant.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from isthmus.api.meta import Raw
 from isthmus.sandbox import Cluster
 from tests.support.chart import Right, config_text, of_kind, one, rights
 
-LEFT_OUT: Final = ("Deployment", "PodDisruptionBudget")
+DRY: Final = ("Deployment", "PodDisruptionBudget")
 _PLURALS: Final = {
+    "Deployment": "deployments",
+    "PodDisruptionBudget": "poddisruptionbudgets",
     "ConfigMap": "configmaps",
     "Service": "services",
     "ServiceAccount": "serviceaccounts",
@@ -38,10 +40,9 @@ class Installed(NamedTuple):
 
 
 def install(cluster: Cluster, objects: list[Raw], folder: Path) -> Installed:
-    """Apply what was rendered, in its order; namespaces must be there."""
+    """Create what was rendered, in its order, with no unknown field let through; namespaces must be there."""
     for each in objects:
-        if each["kind"] not in LEFT_OUT:
-            _apply(cluster, each)
+        _create(cluster, each)
     meta = one(objects, "ServiceAccount")["metadata"]
     raw_request = {
         "apiVersion": "authentication.k8s.io/v1",
@@ -76,8 +77,9 @@ def used(cluster: Cluster, user: str) -> tuple[set[Right], list[str]]:
     return needed, refused
 
 
-def _apply(cluster: Cluster, obj: Raw) -> None:
+def _create(cluster: Cluster, obj: Raw) -> None:
     meta, version = obj["metadata"], obj["apiVersion"]
     root = f"/apis/{version}" if "/" in version else f"/api/{version}"
     where = f"namespaces/{meta['namespace']}/" if "namespace" in meta else ""
-    cluster.request(f"{root}/{where}{_PLURALS[obj['kind']]}", method="POST", body=obj)
+    query = "fieldValidation=Strict" + ("&dryRun=All" if obj["kind"] in DRY else "")
+    cluster.request(f"{root}/{where}{_PLURALS[obj['kind']]}?{query}", method="POST", body=obj)
