@@ -1,26 +1,28 @@
 #!/usr/bin/env python3
-"""Write docs/reference/modelserving.md from the CRD's own definitions.
+"""Write the pages of docs/reference from the CRDs' own definitions.
 
-    .venv/bin/python scripts/generate_reference.py > docs/reference/modelserving.md
+    .venv/bin/python scripts/generate_reference.py
 
-Fields, types, defaults, bounds and rules are read from the schema that `isthmus crds` prints; the text before
-them is in modelserving_intro.md beside this file. A test compares the committed page with what this prints.
+Fields, types, defaults, bounds and rules are read from the schemas that `isthmus crds` prints; the text
+before them is in <page>_intro.md beside this file. A test compares the committed pages with what this writes.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from isthmus.api.crd.modelserving import schema
+from isthmus.api.crd import modelserving, poolrelay
 from isthmus.api.crd.podspec import kubernetes_version
+from isthmus.api.names import INT32_MAX
 
 Schema = dict[str, Any]
-EMBEDDED = ("entryTemplate.spec", "workerTemplate.spec")
+EMBEDDED = ("entryTemplate.spec", "workerTemplate.spec", "spec.resources", "spec.env")
+"""Parts that are Kubernetes' own, of which only the name is listed."""
 
-INTRODUCTION = Path(__file__).with_name("modelserving_intro.md")
+PAGES = {"modelserving": modelserving.schema, "poolrelay": poolrelay.schema}
+FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
 
 
 def kind_of(field: Schema) -> str:
@@ -43,6 +45,8 @@ def bounds_of(field: Schema) -> str:
         words.append(", ".join(f"`{value}`" for value in field["enum"]))
     if "minimum" in field:
         words.append(f"at least {field['minimum']}")
+    if field.get("maximum", INT32_MAX) != INT32_MAX:
+        words.append(f"at most {field['maximum']}")
     for key, word in (("minItems", "at least {} items"), ("maxItems", "at most {} items")):
         if key in field:
             words.append(word.format(field[key]))
@@ -83,11 +87,11 @@ def cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def render() -> str:
-    """The whole page."""
-    root = schema()
+def render(page: str) -> str:
+    """The whole page of one kind."""
+    root = PAGES[page]()
     lines = [
-        INTRODUCTION.read_text().replace("{version}", kubernetes_version()),
+        Path(__file__).with_name(f"{page}_intro.md").read_text().replace("{version}", kubernetes_version()),
         "### Rules",
         "",
         "| Field | Rule |",
@@ -107,4 +111,5 @@ def render() -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(render())
+    for name in PAGES:
+        (FOLDER / f"{name}.md").write_text(render(name))
