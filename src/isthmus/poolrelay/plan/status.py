@@ -53,8 +53,8 @@ def _of_workload(observed: Observed, planned: Plan, problems: Sequence[str]) -> 
     deployment = observed.children.get(RELAY_DEPLOYMENTS.kind)
     changing = any(_is_deployment(action.resource) for action in planned.children)
     spec = observed.relay.spec
-    replicas = spec.replicas if isinstance(spec, RelaySpec) else 0
-    if deployment is None or changing or not is_available(deployment, replicas):
+    assert isinstance(spec, RelaySpec)
+    if deployment is None or changing or not is_available(deployment, spec.replicas):
         return Verdict(Reason.PROGRESSING, "published; the relay's Deployment is not available yet")
     return Verdict(Reason.AVAILABLE, "published; the relay's Deployment is available")
 

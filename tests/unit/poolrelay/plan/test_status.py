@@ -116,6 +116,13 @@ def test_transition_time_must_move_with_the_status_only() -> None:
 
 
 @pytest.mark.covers("PR-31")
+def test_condition_without_a_time_must_get_one() -> None:
+    bare = Condition(type="Ready", status="False", reason="GraphNotFound")
+    seen = observed(None, of=msgspec.structs.replace(relay(), status=RelayStatus(conditions=(bare,))))
+    assert of(seen).conditions[0].last_transition_time == STAMP
+
+
+@pytest.mark.covers("PR-31")
 def test_status_that_did_not_change_must_be_equal() -> None:
     seen = deployed()
     first = of(seen)
