@@ -17,7 +17,8 @@ from isthmus.sandbox.rbac import OPERATOR_RULES
 from tests.support.audit import writes_in
 from tests.support.controlplane import delete_namespace, make_namespace, make_user, requests_of, start_sandbox
 from tests.support.eventually import eventually
-from tests.support.operator import OperatorProcess
+from tests.support.faultproxy import FaultProxy
+from tests.support.operator import OperatorProcess, address_of, proxied
 from tests.support.pools import (
     EXPORTS,
     FLAGS,
@@ -154,39 +155,32 @@ async def test_restricted_operator_must_follow_an_about_api_that_comes_later(
     await asyncio.to_thread(delete_namespace, cluster, other.namespace)
 
 
-def role_without(name: str, lacking: str) -> Raw:
-    """The operator's role, but with one verb on exports less."""
+def role_without(name: str, resource: str, *lacking: str) -> Raw:
+    """The operator's role, but with these verbs on one resource less."""
     rules = [
         {
             "apiGroups": [group],
-            "resources": list(resources),
-            "verbs": [verb for verb in verbs if verb != lacking or resources != ("serviceexports",)],
+            "resources": [each],
+            "verbs": [verb for verb in verbs if verb not in lacking or each != resource],
         }
         for group, resources, verbs in OPERATOR_RULES
+        for each in resources
     ]
-    return {
-        "apiVersion": f"{RBAC}/v1",
-        "kind": "ClusterRole",
-        "metadata": {"name": name},
-        "rules": rules,
-    }
+    kept = [rule for rule in rules if rule["verbs"]]
+    return {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": kept}
 
 
-def creation(name: str) -> tuple[Raw, Raw]:
-    """The missing right as a role, and its binding to the user of that name."""
-    rule = {"apiGroups": ["multicluster.x-k8s.io"], "resources": ["serviceexports"], "verbs": ["create"]}
-    role = {
-        "apiVersion": f"{RBAC}/v1",
-        "kind": "ClusterRole",
-        "metadata": {"name": f"{name}-creates"},
-        "rules": [rule],
-    }
+def right(user: str, group: str, resource: str, *verbs: str) -> tuple[Raw, Raw]:
+    """The missing right as a role, and its binding to the user."""
+    name = f"{user}-right"
+    rule = {"apiGroups": [group], "resources": [resource], "verbs": list(verbs)}
+    role = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": [rule]}
     binding = {
         "apiVersion": f"{RBAC}/v1",
         "kind": "ClusterRoleBinding",
-        "metadata": {"name": f"{name}-creates"},
-        "subjects": [{"apiGroup": RBAC, "kind": "User", "name": name}],
-        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": f"{name}-creates"},
+        "metadata": {"name": name},
+        "subjects": [{"apiGroup": RBAC, "kind": "User", "name": user}],
+        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": name},
     }
     return role, binding
 
@@ -195,9 +189,9 @@ def creation(name: str) -> tuple[Raw, Raw]:
 async def test_refused_export_must_come_by_backoff_alone_once_it_is_allowed(
     east: PoolWorld, cluster: Cluster, api: RawApi, start: Start, tmp_path: Path
 ) -> None:
-    assert api.create(ROLES, role_without("relays-limited", "create")).code == 201
+    assert api.create(ROLES, role_without("relays-limited", "serviceexports", "create")).code == 201
     user, kubeconfig = await asyncio.to_thread(make_user, cluster, prefix="limited", role="relays-limited")
-    role, binding = creation(user)
+    role, binding = right(user, "multicluster.x-k8s.io", "serviceexports", "create")
     assert api.create(ROLES, role).code == 201
     assert api.create(BINDINGS, binding).code == 201
     process = start(configure(tmp_path), f"--namespace={east.namespace}", kubeconfig=kubeconfig)
@@ -234,13 +228,51 @@ async def test_refused_export_must_come_by_backoff_alone_once_it_is_allowed(
 async def test_exports_that_cannot_be_listed_must_end_the_start_before_any_write(
     east: PoolWorld, cluster: Cluster, api: RawApi, start: Start, tmp_path: Path
 ) -> None:
-    assert api.create(ROLES, role_without("relays-blind", "list")).code == 201
+    assert api.create(ROLES, role_without("relays-blind", "serviceexports", "list")).code == 201
     user, kubeconfig = await asyncio.to_thread(make_user, cluster, prefix="blind", role="relays-blind")
     east.start()
     process = start(configure(tmp_path), f"--namespace={east.namespace}", kubeconfig=kubeconfig)
     assert await process.wait() == 2
     assert "not allowed to list serviceexports.multicluster.x-k8s.io" in process.output
     assert writes_in(cluster, user, east.namespace) == []
+
+
+@pytest.mark.covers("PR-33", "PR-73", "PR-78", "R36")
+async def test_graphs_that_cannot_be_read_must_withdraw_nothing(
+    east: PoolWorld, cluster: Cluster, api: RawApi, start: Start, tmp_path: Path
+) -> None:
+    assert api.create(ROLES, role_without("relays-graphless", GRAPHS.plural, "list", "watch")).code == 201
+    user, kubeconfig = await asyncio.to_thread(
+        make_user, cluster, prefix="graphless", role="relays-graphless"
+    )
+    role, binding = right(user, GRAPHS.group, GRAPHS.plural, "list", "watch")
+    assert api.create(ROLES, role).code == 201
+    assert api.create(BINDINGS, binding).code == 201
+    async with FaultProxy(*address_of(kubeconfig)) as proxy:
+        path = proxied(kubeconfig, proxy.listen_port, tmp_path)
+        process = start(configure(tmp_path), f"--namespace={east.namespace}", kubeconfig=path)
+        await process.ready()
+        east.start()
+        await east.until(BOTH)
+        uids = {name: each["metadata"]["uid"] for name, each in east.find(EXPORTS).items()}
+        assert api.delete(BINDINGS, "", binding["metadata"]["name"]).code == 200
+        proxy.reset_all()
+
+        async def refused() -> None:
+            asked = await asyncio.to_thread(requests_of, cluster, user)
+            assert [code for _, what, code in asked if what == GRAPHS.plural].count(403) >= 2
+
+        await eventually(refused)
+        east.take(EXPORTS, "east-frontend", labels={GRAPH_LABEL: "west"})
+
+        async def repaired() -> None:
+            assert east.export("east-frontend")["metadata"]["labels"] == {GRAPH_LABEL: "east"}
+
+        await eventually(repaired)
+        assert {name: each["metadata"]["uid"] for name, each in east.find(EXPORTS).items()} == uids
+        east.reshape(("Api", "frontend"), ("Engine", "worker"))
+        assert api.create(BINDINGS, binding).code == 201
+        await east.until({"east-pool-relay", "east-api"})
 
 
 @pytest.mark.covers("PR-4", "PR-110", "T-63", "T-141")
