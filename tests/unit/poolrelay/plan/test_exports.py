@@ -98,6 +98,7 @@ def test_impossible_name_must_be_skipped_and_hinder_no_other() -> None:
     assert told(planned) == ["InvalidServiceName"]
     (event,) = planned.events
     assert f"{long} (64)" in event.note
+    assert "more" not in event.note
     only = twice(observed(graph("east", [Frontend("Long", long)])))[0]
     assert told(only) == ["InvalidServiceName"]
 
