@@ -13,6 +13,7 @@ from isthmus.api.meta import Key
 from isthmus.api.modelserving import MODEL_SERVINGS
 from isthmus.api.podgroups import POD_GROUP_VERSIONS
 from isthmus.api.pods import CONTROLLER_REVISIONS, SERVING_PODS, SERVING_SERVICES
+from isthmus.app import lws
 from isthmus.app.building import Building
 from isthmus.debugport.port import DebugPort
 from isthmus.modelserving.controller import ModelServingController
@@ -64,6 +65,8 @@ async def build(building: Building) -> None:
         gang,
     )
     building.control(NAME, controller.reconcile, queue)
+    if building.options.leader_worker_sets:
+        lws.add(building)
     if building.options.debug_port:
         building.servers.append(
             DebugPort(

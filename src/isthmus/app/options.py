@@ -31,7 +31,7 @@ class OperatorOptions:
     has no flag. Times are in seconds; `metrics` and `health` are where to listen, None for nowhere; empty
     `namespaces` mean all; `qps` 0 means no limit of ours. Those of the `controllers` that are `required` must
     have their APIs in the cluster; the others stay off without. Each `probe_s` it is looked whether an
-    optional API has come or gone."""
+    optional API has come or gone. `leader_worker_sets`: they are run as ModelServings."""
 
     config: ClusterConfig
     configuration: OperatorConfiguration = field(default_factory=OperatorConfiguration)
@@ -49,6 +49,7 @@ class OperatorOptions:
     burst: int = 0
     workers: int = 5
     probe_s: float = PROBE_S
+    leader_worker_sets: bool = True
 
     def __post_init__(self) -> None:
         if self.workers < 1:

@@ -107,6 +107,12 @@ def _address(host: str, port: int) -> str:
     default=60.0,
     help="Seconds between looks for optional APIs.",
 )
+@click.option(
+    "--leader-worker-sets/--no-leader-worker-sets",
+    default=True,
+    help="Run LeaderWorkerSets as ModelServings where their API is served. Turn it off where their own "
+    "controller runs.",
+)
 @click.option("--log-level", type=click.Choice(logs.LEVELS), default="info")
 @click.option("--log-format", type=click.Choice(logs.FORMATS), default="text")
 def command(  # noqa: PLR0913 - one per flag
@@ -128,6 +134,7 @@ def command(  # noqa: PLR0913 - one per flag
     burst: int,
     workers: int,
     probe_s: float,
+    leader_worker_sets: bool,
     log_level: str,
     log_format: str,
 ) -> None:
@@ -161,6 +168,7 @@ def command(  # noqa: PLR0913 - one per flag
         burst=burst,
         workers=workers,
         probe_s=probe_s,
+        leader_worker_sets=leader_worker_sets,
     )
     logs.configure(log_level, log_format)
     if idle := configcheck.without_effect(settings):
