@@ -106,8 +106,43 @@ def test_marker_lease_must_be_renewed_before_it_runs_out(scope: dict[str, str], 
 
 
 @pytest.mark.covers("GD-50")
+def test_delay_of_an_orchestrator_must_not_be_negative() -> None:
+    path = "orchestrators.grove.terminationDelay"
+    assert path in problems(orchestrators={"grove": {"terminationDelay": "-1s"}})
+    decode({**HEAD, "orchestrators": {"grove": {"terminationDelay": "0s"}}})
+
+
+@pytest.mark.covers("GD-50")
+def test_marker_lease_must_be_allowed_to_be_short() -> None:
+    scope = {"leaseDuration": "1s", "leaseRenewInterval": "500ms"}
+    decode({**HEAD, "namespace": {"restricted": "team-a", "scope": scope}})
+
+
+@pytest.mark.covers("GD-50")
 def test_marker_lease_must_not_matter_without_a_restriction() -> None:
     decode({**HEAD, "namespace": {"scope": {"leaseDuration": "5s", "leaseRenewInterval": "10s"}}})
+
+
+@pytest.mark.covers("GD-50")
+@pytest.mark.parametrize(("port", "fits"), [(1, True), (65535, True), (65536, False), (-1, False)])
+def test_port_must_be_one_that_there_is(port: int, fits: bool) -> None:
+    raw = {"server": {"healthProbe": {"port": port}}}
+    if fits:
+        assert decode({**HEAD, **raw}).server.health_probe.port == port
+    else:
+        assert problems(**raw) == {"server.healthProbe.port": f"must be 0 to 65535; is {port}"}
+
+
+def test_text_that_is_missing_its_quotes_must_be_told_so() -> None:
+    found = problems(relay={"image": 5}, multiCluster={"exportedLabels": {"a": True, "b": ["x"]}})
+    assert found == {
+        "relay.image": "must be text; is 5; put it in quotes",
+        "multiCluster.exportedLabels[a]": "must be text; is true; put it in quotes",
+        "multiCluster.exportedLabels[b]": 'must be text; is ["x"]',
+    }
+    assert problems(relay={"command": "isthmus"}) == {
+        "relay.command": 'must be a list of texts; is "isthmus"'
+    }
 
 
 def test_nothing_and_zero_must_mean_the_default_as_in_go() -> None:
