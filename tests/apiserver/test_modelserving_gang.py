@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from isthmus.api.meta import Raw
 from isthmus.api.modelserving import MODEL_SERVINGS
 from isthmus.api.podgroups import POD_GROUPS
 from tests.support import crds, volcano
 from tests.support.eventually import eventually
-from tests.support.operator import OperatorProcess
+from tests.support.operator import ROOT, OperatorProcess
 from tests.support.rawapi import RawApi
 from tests.support.world import PREFIX, World, serving, team
 
@@ -142,7 +143,9 @@ async def test_api_that_is_absent_comes_and_goes_must_be_followed(
     assert operator.running
 
 
-@pytest.mark.covers("MS-96", "MS-89", "MS-282", "MS-289", "MS-290", "MS-423", "MS-424", "MS-94", "MS-64")
+@pytest.mark.covers(
+    "MS-96", "MS-89", "MS-282", "MS-289", "MS-290", "MS-423", "MS-424", "MS-94", "MS-64", "MS-98"
+)
 async def test_pod_groups_must_follow_the_spec_in_place_and_go_with_their_groups(
     operator: OperatorProcess, world: World, serving_api: RawApi
 ) -> None:
@@ -214,6 +217,23 @@ async def test_api_without_sub_groups_must_be_written_once_and_no_more(
     decided = await operator.decisions(f"{world.namespace}/a")
     assert not [each for each in decided if "repair" in str(each["planned"])]
     assert pod_groups(world)["a-0"]["metadata"]["resourceVersion"] == version
+
+
+@pytest.mark.covers("MS-92", "MS-93", "MS-94", "MS-95", "MS-287")
+async def test_example_must_come_up_in_a_gang(operator: OperatorProcess, world: World) -> None:
+    manifest = yaml.safe_load((ROOT / "examples" / "modelserving" / "gang.yaml").read_text("utf-8"))
+    await asyncio.to_thread(_remove, world.api)
+    await _noticed(operator, there=False)
+    await asyncio.to_thread(_install, world.api)
+    await _noticed(operator, there=True)
+    world.create(manifest)
+    await world.settled("gang")
+    spec = await spec_of(world, "gang-0", "gang", minMember=6, minResources={"cpu": "60m", "memory": "192Mi"})
+    assert spec["networkTopology"] == {"mode": "soft", "highestTierAllowed": 2}
+    roles = [(each["name"], each["minSubGroups"], each["subGroupSize"]) for each in spec["subGroupPolicy"]]
+    assert roles == [("prefill", 2, 2), ("decode", 1, 2)]
+    assert set(ganged(world, "gang").values()) == {"gang-0"}
+    assert world.condition("Available", "gang")["status"] == "True"
 
 
 def _container(cpu: str) -> Raw:

@@ -264,7 +264,7 @@ async def test_missing_api_must_be_told_once_and_untold_when_it_comes() -> None:
     assert "PodGroupApiMissing" not in str(rig.status)
 
 
-@pytest.mark.covers("R11", "MS-97")
+@pytest.mark.covers("R11", "MS-97", "MS-292")
 async def test_unknown_pod_groups_must_be_looked_at_again() -> None:
     rig = rig_with(Offer(served=None))
     assert await rig.go() == Again(API_RETRY_S)

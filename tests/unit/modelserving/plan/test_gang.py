@@ -213,6 +213,62 @@ def test_pod_group_must_have_our_labels_annotation_and_owner() -> None:
     assert "minTaskMember" not in raw["spec"]
 
 
+EIGHT: dict[str, tuple[list[Raw], Raw, int, Raw, list[tuple[int | None, int | None]]]] = {
+    # name: roles, template, minMember, minResources, (minSubGroups, subGroupSize) by role
+    "sample": ([asking("prefill", 1, 3), asking("decode", 1, 3)], {}, 8, {}, [(1, 4), (1, 4)]),
+    "gangPolicy": (
+        [asking("prefill", 2, 1, cpu="100m"), asking("decode", 2, 1, cpu="100m")],
+        {"gangPolicy": {"minRoleReplicas": {"prefill": 2, "decode": 1}}},
+        6,
+        {"cpu": "600m"},
+        [(2, 2), (1, 2)],
+    ),
+    "network-topology": (
+        [asking("prefill", 1, 1, cpu="100m"), asking("decode", 1, 1, cpu="100m")],
+        {"networkTopology": {"groupPolicy": HARD, "rolePolicy": HARD}},
+        4,
+        {"cpu": "400m"},
+        [(1, 2), (1, 2)],
+    ),
+    "multi-node": (
+        [asking("llama-405b", 2, 1, cpu="125", **{"ephemeral-storage": "800Gi"})],
+        {"gangPolicy": {"minRoleReplicas": {"llama-405b": 1}}},
+        2,
+        {"cpu": "250", "ephemeral-storage": "1600Gi"},
+        [(1, 2)],
+    ),
+    "rollingupdate": ([asking("prefill", 1, 1), asking("decode", 1, 1)], {}, 4, {}, [(1, 2), (1, 2)]),
+    "vllm-pd-multinode": (
+        [asking("prefill", 1, 1), asking("decode", 1, 1)],
+        {"gangPolicy": {"minRoleReplicas": {"prefill": 1, "decode": 1}}},
+        4,
+        {},
+        [(1, 2), (1, 2)],
+    ),
+    "prefill-decode-disaggregation": (
+        [
+            asking(name, 1, 0, cpu="8", memory="64Gi", **{"huawei.com/ascend-1980": "4"})
+            for name in ("prefill", "decode")
+        ],
+        {},
+        2,
+        {"cpu": "16", "memory": "128Gi", "huawei.com/ascend-1980": "8"},
+        [(1, 1), (1, 1)],
+    ),
+}
+
+
+@pytest.mark.covers("MS-92", "MS-93", "MS-94", "MS-95")
+@pytest.mark.parametrize("name", EIGHT)
+def test_pod_groups_of_the_examples_must_be_as_they_are_described(name: str) -> None:
+    roles, template, members, resources, groups = EIGHT[name]
+    found = spec_of(serving(*roles, name="sample", template=template))
+    assert (found.min_member, found.min_resources) == (members, resources)
+    assert [(each.min_sub_groups, each.sub_group_size) for each in found.sub_group_policy] == groups
+    placed = [found.network_topology, *(each.network_topology for each in found.sub_group_policy)]
+    assert all((each is not None) is ("networkTopology" in template) for each in placed)
+
+
 # When a PodGroup is as it should be
 
 
