@@ -6,6 +6,7 @@ import yaml
 from click.testing import CliRunner
 
 from isthmus.api import crd
+from isthmus.api.crd.admission import policies
 from isthmus.cli.crds import command
 
 
@@ -22,6 +23,15 @@ def test_crds_must_print_every_definition_as_yaml() -> None:
 def test_crds_must_print_those_of_one_group() -> None:
     (group, *_) = crd.groups()
     assert list(yaml.safe_load_all(run("--group", group))) == crd.definitions(group)
+
+
+def test_crds_must_print_policies_when_asked() -> None:
+    printed = list(yaml.safe_load_all(run("--admission")))
+    assert printed == [*crd.definitions(), *policies()]
+    assert {each["kind"] for each in policies()} == {
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+    }
 
 
 def test_crds_must_print_a_json_list() -> None:

@@ -26,10 +26,11 @@ STRICT = {"fieldValidation": "Strict"}
 
 
 class Answer(NamedTuple):
-    """A response: its code and its decoded body."""
+    """A response: its code, its decoded body, and the warnings that came with it."""
 
     code: int
     body: Any
+    warnings: tuple[str, ...] = ()
 
     @property
     def message(self) -> str:
@@ -96,9 +97,8 @@ class RawApi:
         except (OSError, http.client.HTTPException):
             self.close()
             raise
-        return Answer(
-            response.status, json.loads(text) if text.startswith(b"{") else {"message": text.decode()}
-        )
+        body = json.loads(text) if text.startswith(b"{") else {"message": text.decode()}
+        return Answer(response.status, body, tuple(response.headers.get_all("Warning") or ()))
 
     def create(self, resource: Resource[Any], manifest: Raw, *, dry_run: bool = False) -> Answer:
         """POST a manifest, with kubectl's strict validation of fields."""

@@ -10,6 +10,7 @@ import json
 import click
 
 from isthmus.api import crd
+from isthmus.api.crd.admission import policies
 
 
 @click.command()
@@ -18,8 +19,13 @@ from isthmus.api import crd
     type=click.Choice(crd.groups()),
     help="Only the CRDs of this API group; all where it is absent.",
 )
+@click.option(
+    "--admission",
+    is_flag=True,
+    help="Also the ValidatingAdmissionPolicies, which keep people from what CRDs cannot see.",
+)
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
-def command(group: str | None, output: str) -> None:
+def command(group: str | None, admission: bool, output: str) -> None:
     """Print the CustomResourceDefinitions.
 
     As a stream of YAML documents, or as a JSON List. Apply them with:
@@ -27,6 +33,8 @@ def command(group: str | None, output: str) -> None:
         isthmus crds | kubectl apply --server-side -f -
     """
     definitions = crd.definitions(group)
+    if admission:
+        definitions += policies()
     if output == "json":
         click.echo(json.dumps({"apiVersion": "v1", "kind": "List", "items": definitions}, indent=1))
         return

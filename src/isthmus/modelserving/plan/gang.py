@@ -3,7 +3,7 @@
 Called once per pass by reconcile.py (`consider`), then by roles.py for each group that stays or is begun, and
 by groups.py for those of which nothing else is left. A PodGroup always says what the present spec asks for,
 whatever revision its group has (MS-96). Who asks for no gang needs no PodGroup API: where it is missing, or
-nobody knows what is there, pods are made without. INV: no pod that names a PodGroup is made before it.
+nobody knows what is there, pods are made without. INV-15: no pod that names a PodGroup is made before it.
 """
 
 from __future__ import annotations
