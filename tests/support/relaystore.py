@@ -52,9 +52,10 @@ class FakeGraphs:
 
 
 class FakeApi:
-    """An optional API, known or not."""
+    """The About API, known or not."""
 
-    def __init__(self) -> None:
+    def __init__(self, metrics: Metrics) -> None:
+        self.cache = Cache(CLUSTER_PROPERTIES[0], metrics=metrics)
         self.known = True
         self.changed: list[Callable[[], None]] = []
 
@@ -70,7 +71,7 @@ class Cluster:
         self.settings = under or settings()
         self.metrics = Metrics()
         self.graphs = FakeGraphs()
-        self.api = FakeApi()
+        self.api = FakeApi(self.metrics)
         watched = self.settings.checks_cluster_id
         version = self.settings.export_version
         self.caches = Caches(
@@ -80,8 +81,7 @@ class Cluster:
             servings=Cache(SERVING_TARGETS, metrics=self.metrics),
             serving_services=Cache(SERVING_SERVICES, metrics=self.metrics),
             exports=Cache(service_exports(version), metrics=self.metrics) if version else None,
-            properties=Cache(CLUSTER_PROPERTIES[0], metrics=self.metrics) if watched else None,
-            property_api=self.api if watched else None,
+            properties=self.api if watched else None,
         )
         self.woken: list[Key] = []
         self.store = Store(self.caches, self.settings, self.woken.append, **store)
@@ -94,9 +94,15 @@ class Cluster:
 
     @property
     def properties(self) -> Cache[Any]:
-        """The cache of ClusterProperties, where there is one."""
-        assert self.caches.properties is not None
-        return self.caches.properties
+        """The cache of ClusterProperties."""
+        return self.api.cache
+
+    @property
+    def mistakes(self) -> float:
+        """Exceptions of indexes and subscribers of the caches of exports and ModelServings."""
+        name = "isthmus_cache_subscriber_errors_total"
+        kinds = (self.exports.name, self.caches.servings.name)
+        return sum(self.metrics.value(name, resource=kind) or 0 for kind in kinds)
 
     def put(self, cache: Cache[Any], *objects: Any) -> None:
         """These were added or changed."""

@@ -130,6 +130,5 @@ def _caches(building: Building, settings: RelaySettings, graphs: Resource[PoolGr
         servings=building.optional((SERVING_TARGETS,), name=f"{SERVING_TARGETS.name} (relays)").cache,
         serving_services=building.cache(SERVING_SERVICES, selector=labels.GROUP_NAME),
         exports=exports,
-        properties=None if properties is None else properties.cache,
-        property_api=properties,
+        properties=properties,
     )

@@ -22,6 +22,7 @@ from isthmus.api.poolrelay import (
     PROPERTY_NAME,
     DynamoPoolRelay,
     RelayChild,
+    ServiceExport,
     pool_relay_name,
 )
 from isthmus.clock import Clock
@@ -160,7 +161,7 @@ class PoolRelayController:
         self._learn_futile(key, observed, results)
         failed = []
         for action, result in results:
-            if _was_futile(action, result):
+            if _futile_state(action, result) is not None:
                 continue
             events = warnings.of_write(action, result, key[0], self._settings)
             self._reporter.tell(observed.relay, events)
@@ -194,17 +195,11 @@ class PoolRelayController:
         """Remember on which states of exports an apply changes nothing, as where the API server drops a spec
         that its schema does not know: to apply again would be a write at rest (PR-71)."""
         before = self._futile.pop(key, _NOTHING)
-        states = {
-            _state(export.metadata.uid, export.metadata.resource_version)
-            for export in observed.exports.values()
-        }
-        after = (before & states) | {
-            _state(action.export.metadata.uid, action.export.metadata.resource_version)
-            for action, result in results
-            if isinstance(action, RepairExport) and _was_futile(action, result)
-        }
+        there = {_state(export) for export in observed.exports.values()}
+        found = (_futile_state(action, result) for action, result in results)
+        after = (before & there) | {state for state in found if state is not None}
         if after:
-            self._futile[key] = frozenset(after)
+            self._futile[key] = after
 
     def _note(self, key: Key, notes: tuple[str, ...]) -> None:
         """One line in the log for each thing worth knowing, when it is new."""
@@ -221,17 +216,16 @@ class PoolRelayController:
         self._noted.pop(key, None)
 
 
-def _state(uid: str, resource_version: str) -> State:
-    return uid, resource_version
+def _state(export: ServiceExport) -> State:
+    return export.metadata.uid, export.metadata.resource_version
 
 
-def _was_futile(action: ExportAction, result: Result) -> bool:
-    """Whether an apply was accepted and left the object as it was."""
-    return (
-        isinstance(action, RepairExport)
-        and isinstance(result, Written)
-        and result.resource_version == action.export.metadata.resource_version
-    )
+def _futile_state(action: ExportAction, result: Result) -> State | None:
+    """The state of an export that an apply was accepted for and left as it was; else None."""
+    if not isinstance(action, RepairExport) or not isinstance(result, Written):
+        return None
+    state = _state(action.export)
+    return state if result.resource_version == state[1] else None
 
 
 def _text(error: IsthmusError) -> str:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from isthmus.api.meta import Key
-from isthmus.api.names import is_dns_label
 from isthmus.api.pods import ServingService
 from isthmus.api.poolrelay import (
     PROPERTY_NAME,
@@ -45,8 +44,12 @@ TARGET: Final = "target"
 SERVING: Final = "serving of a relay"
 
 
-class Optional(Protocol):
-    """A kind whose API may be absent (runtime.optional.OptionalApi)."""
+class Properties(Protocol):
+    """ClusterProperties, whose API may be absent (runtime.optional.OptionalApi)."""
+
+    @property
+    def cache(self) -> Cache[ClusterProperty]:
+        """What there is, as far as it is known."""
 
     @property
     def known(self) -> bool:
@@ -69,7 +72,7 @@ class Graphs(Protocol):
 @dataclass(frozen=True, kw_only=True)
 class Caches:
     """The caches that the store is a view of. `children` are by kind. Without `exports` nothing is exported;
-    without `property_api` the cluster's ID is not looked at (PR-4, PR-14)."""
+    without `properties` the cluster's ID is not looked at (PR-4, PR-14)."""
 
     relays: Cache[DynamoPoolRelay]
     graphs: Graphs
@@ -77,8 +80,7 @@ class Caches:
     servings: Cache[Target]
     serving_services: Cache[ServingService]
     exports: Cache[ServiceExport] | None = None
-    properties: Cache[ClusterProperty] | None = None
-    property_api: Optional | None = None
+    properties: Properties | None = None
 
     @property
     def written(self) -> tuple[AnyCache, ...]:
@@ -117,9 +119,8 @@ class Store:
             caches.exports.add_index(OWNER, _owner_uid)
             caches.exports.subscribe(self._export_changed)
         if caches.properties is not None:
-            caches.properties.subscribe(self._property_changed)
-        if caches.property_api is not None:
-            caches.property_api.subscribe(self.wake_all)
+            caches.properties.cache.subscribe(self._property_changed)
+            caches.properties.subscribe(self.wake_all)
 
     def keys(self) -> list[Key]:
         """Every relay that is this operator's to look at."""
@@ -162,19 +163,19 @@ class Store:
 
     def cluster(self) -> Property:
         """What the cluster says of its ID (section 11)."""
-        caches = self._caches
-        if caches.properties is None or caches.property_api is None:
+        properties = self._caches.properties
+        if properties is None:
             return PropertyState.UNWATCHED
-        found = caches.properties.get(("", PROPERTY_NAME))
+        found = properties.cache.get(("", PROPERTY_NAME))
         if found is not None:
             return found
-        return PropertyState.ABSENT if caches.property_api.known else PropertyState.UNKNOWN
+        return PropertyState.ABSENT if properties.known else PropertyState.UNKNOWN
 
     def _pool(self, relay: DynamoPoolRelay) -> Pool | None:
         kind, namespace, name = next(iter(_target_key(relay)))
         if kind == GRAPH_KIND:
             return self._caches.graphs.pool((namespace, name))
-        serving = self._caches.servings.get((namespace, name)) if kind == SERVING_TARGETS.kind else None
+        serving = self._caches.servings.get((namespace, name))
         if serving is None:
             return None
         services = self._caches.serving_services.by_index(SERVING, (namespace, name))
@@ -225,7 +226,7 @@ class Store:
 
     def _child_changed(self, change: Change[RelayChild]) -> None:
         for child in (change.old, change.new):
-            if child is not None and child.metadata.labels.relay:
+            if child is not None:
                 self._wake((child.metadata.namespace, child.metadata.labels.relay))
 
     def _export_changed(self, change: Change[ServiceExport]) -> None:
@@ -255,7 +256,7 @@ def _wanted_names(relay: DynamoPoolRelay, pool: Pool | None) -> Iterable[str]:
     """Names of the exports that it wants while it is published, impossible ones included; of a relay without
     a pool its own Service's (PR-96)."""
     own = pool_relay_name(relay.metadata.name)
-    if not is_dns_label(own) or pool is None:
+    if pool is None:
         return (own,)
     return exports.wanted(relay.metadata.name, pool, "")
 

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from isthmus.api.meta import Raw
 from isthmus.api.poolrelay import DynamoPoolRelay, RelayStatus
@@ -160,6 +161,21 @@ async def test_pass_with_nothing_to_do_must_ask_and_write_nothing(rest: Room) ->
     assert await rest.once() == DONE
     assert rest.client.calls == []
     assert rest.recorder.told == []
+    assert rest.controller._futile == {}
+
+
+@pytest.mark.covers("PR-71")
+async def test_pass_must_wait_for_exports_too(room: Room) -> None:
+    await room.once()
+    caches = room.cluster.caches
+    for cache in (caches.relays, *caches.children.values()):
+        cache.progress("", "99999")
+    room.client.calls.clear()
+    assert isinstance(await room.controller.reconcile(EAST), Again)
+    assert room.client.calls == []
+    room.cluster.exports.progress("", "99999")
+    assert await room.controller.reconcile(EAST) == DONE
+    assert room.client.calls != []
 
 
 @pytest.mark.covers("PR-71")
@@ -217,8 +233,10 @@ async def test_export_that_is_gone_already_must_be_no_error(rest: Room) -> None:
     rest.cluster.put(rest.cluster.exports, export("east-a", owner()))
     rest.cluster.graphs.drop(EAST)
     rest.client.refuse["delete", "east-a"] = NotFound(404)
+    rest.client.refuse["delete", "Service"] = NotFound(404)
     assert await rest.once() == DONE
     assert rest.recorder.told == []
+    assert rest.ready == "GraphNotFound"
 
 
 @pytest.mark.covers("PR-66", "PR-68", "T-34", "T-36", "T-37")
@@ -295,12 +313,12 @@ async def test_apply_that_changes_nothing_must_not_be_repeated_or_told() -> None
 
 @pytest.mark.covers("PR-46", "T-20")
 async def test_refused_deployment_must_leave_exports_and_be_told(room: Room) -> None:
-    error = Forbidden(403, message="no quota")
-    room.client.refuse["create", "Deployment"] = error
-    assert await room.fails() == (error,)
-    assert room.of("create") == ["east-pool-relay", "east-frontend"]
-    assert room.ready == "ReconcileFailed"
-    assert "no quota" in room.status["conditions"][0]["message"]
+    for error in (Forbidden(403, message="no quota"), Unreachable("no quota")):
+        room.client.refuse["create", "Deployment"] = error
+        assert await room.fails() == (error,)
+        assert room.of("create") == ["east-pool-relay", "east-frontend"]
+        assert room.ready == "ReconcileFailed"
+        assert room.status["conditions"][0]["message"] == "no quota"
 
 
 @pytest.mark.covers("PR-20", "PR-29", "T-21", "T-83")
@@ -446,7 +464,10 @@ async def test_status_that_cannot_be_written_must_be_raised_and_a_gone_relay_not
 @pytest.mark.covers("PR-39", "PR-115")
 async def test_notes_must_be_logged_when_they_are_new(rest: Room) -> None:
     rest.cluster.put(rest.cluster.exports, export("east-frontend"))
-    await rest.once()
+    for lines in (1, 0):
+        with capture_logs() as logged:
+            await rest.once()
+        assert len(logged) == lines
     assert rest.controller._noted[EAST]
     rest.cluster.drop(rest.cluster.exports, export("east-frontend"))
     await rest.once()

@@ -86,6 +86,7 @@ def test_export_must_wake_whoever_wants_its_name() -> None:
     assert cluster.wakes(lambda: cluster.put(cluster.exports, export("east-frontend"))) == {EAST}
     assert cluster.wakes(lambda: cluster.put(cluster.exports, export("else"))) == set()
     assert cluster.wakes(lambda: cluster.drop(cluster.exports, export("east-frontend"))) == {EAST}
+    assert cluster.mistakes == 0
 
 
 @pytest.mark.covers("PR-96", "PR-47", "T-51")
@@ -126,6 +127,10 @@ def test_name_that_two_relays_want_must_wake_both() -> None:
     cluster.graphs.put(graph("a-b", [Frontend("frontend", "a-b-frontend")]))
     both = {("serving", "a"), ("serving", "a-b")}
     assert cluster.wakes(lambda: cluster.put(cluster.exports, export("a-b-frontend"))) == both
+    cluster.drop(cluster.caches.relays, relay("a", uid="a-relay"))
+    assert cluster.wakes(lambda: cluster.drop(cluster.exports, export("a-b-frontend"))) == {
+        ("serving", "a-b")
+    }
 
 
 @pytest.mark.covers("PR-90", "PR-92", "PR-97", "T-46")
@@ -227,6 +232,8 @@ def test_status_of_a_modelserving_must_wake_nobody() -> None:
     dying = {"generation": 2, "deletion_timestamp": "2026-09-21T14:13:20Z"}
     assert cluster.wakes(lambda: cluster.put(cluster.caches.servings, chat("4", **dying))) == {EAST}
     assert cluster.store.observe(relay(targetRef=SERVING)).pool.terminating  # type: ignore[union-attr]
+    assert cluster.wakes(lambda: cluster.drop(cluster.caches.servings, chat("4", **dying))) == {EAST}
+    assert cluster.mistakes == 0
 
 
 def _raw_owner(uid: str) -> dict[str, Any]:
