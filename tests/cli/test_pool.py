@@ -158,6 +158,38 @@ def test_names_must_be_shown_before_there_is_a_relay(file: Path) -> None:
     assert not found["published"]
 
 
+def test_relay_of_a_serving_must_export_the_services_that_it_has(file: Path) -> None:
+    def service(name: str, serving: str) -> dict[str, Any]:
+        owner = {"apiVersion": "x/v1", "kind": "ModelServing", "name": serving, "uid": f"{serving}-uid"}
+        meta = {
+            "name": name,
+            "labels": {"modelserving.volcano.sh/name": serving},
+            "ownerReferences": [owner | {"controller": True}],
+        }
+        return {"apiVersion": "v1", "kind": "Service", "metadata": meta}
+
+    target = {"apiVersion": "workload.serving.volcano.sh/v1alpha1", "kind": "ModelServing", "name": "sample"}
+    serving = {"apiVersion": target["apiVersion"], "kind": target["kind"]}
+    found = checked(
+        file,
+        relay("east", targetRef=target),
+        serving | {"metadata": {"name": "sample", "uid": "sample-uid"}},
+        service("sample-0-p-0-0", "sample"),
+        service("other-0-p-0-0", "other"),
+    )
+    assert list(names(found)) == ["east-pool-relay", "sample-0-p-0-0"]
+    assert reasons(found) == []
+    assert reasons(checked(file, relay("east", targetRef=target))) == ["TargetNotFound"]
+
+
+def test_supposed_relay_must_have_the_id_that_is_known(file: Path) -> None:
+    said = {"apiVersion": "about.k8s.io/v1beta1", "kind": "ClusterProperty", "spec": {"value": "west"}}
+    of_cluster = said | {"metadata": {"name": "cluster.clusterset.k8s.io"}}
+    assert checked(file, GRAPH, of_cluster)["clusterId"] == "west"
+    found = checked(file, GRAPH, of_cluster, flags=("--cluster-id=east",))
+    assert (found["clusterId"], reasons(found)) == ("east", ["RelayNotFound", "ClusterIDMismatch"])
+
+
 def test_configuration_must_be_the_operators(file: Path, tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(CONFIG)
@@ -181,6 +213,7 @@ def test_other_namespaces_must_not_count(file: Path) -> None:
         ("- 1\n", "no object of Kubernetes"),
         ("kind: Pod\nmetadata: {name: x}\napiVersion: v1\n", "neither a DynamoPoolRelay nor"),
         (yaml.safe_dump_all([relay("a"), relay("b")]), "several DynamoPoolRelays: a, b"),
+        (yaml.safe_dump_all([GRAPH | {"metadata": {"name": "a", "uid": 5}}]), "DynamoGraphDeployment a: "),
     ],
 )
 def test_file_that_cannot_be_checked_must_be_a_usage_error(file: Path, text: str, words: str) -> None:
