@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from isthmus.app import operator
 from isthmus.app.options import OperatorOptions
@@ -40,8 +41,9 @@ Call = Callable[..., OperatorOptions]
 
 
 @pytest.fixture
-def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
-    """Calls the command with a file's text and flags; returns the options that the operator would have."""
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Call]:
+    """Calls the command with a file's text and flags; returns the options that the operator would have. The
+    logging that the command sets up is undone afterwards."""
     seen: list[OperatorOptions] = []
 
     async def run(options: OperatorOptions, **_: Any) -> Exit:
@@ -61,7 +63,8 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
         assert ended.value.code == 0
         return seen[-1]
 
-    return call
+    yield call
+    structlog.reset_defaults()
 
 
 def test_file_must_set_what_flags_do_not(call: Call) -> None:
