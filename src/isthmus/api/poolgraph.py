@@ -14,38 +14,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from isthmus.api.decode import settle
-from isthmus.api.meta import Frozen, Object, ObjectMeta, Resource
-
-DISCOVERY_BACKEND: Final = "nvidia.com/dynamo-discovery-backend"
-DISCOVERY_MODE: Final = "nvidia.com/dynamo-kube-discovery-mode"
-
-
-def component_service_name(graph: str, component: str) -> str:
-    """Name of a component's Service; also of its export (PR-38). It may be no valid name."""
-    return f"{graph}-{component}".lower().replace(".", "-")
-
-
-def dynamo_namespace(namespace: str, graph: str) -> str:
-    """The name under which the workers of a graph find each other, without the hash of a rollout."""
-    return f"{namespace}-{graph}".replace(".", "-")
-
-
-class GraphAnnotations(Frozen, frozen=True, kw_only=True):
-    """The annotations that a relay's decision reads; empty where absent."""
-
-    backend: str = msgspec.field(name=DISCOVERY_BACKEND, default="")
-    mode: str = msgspec.field(name=DISCOVERY_MODE, default="")
-
-
-class GraphLabels(Frozen, frozen=True, kw_only=True):
-    """Labels, of which none is read."""
-
-
-class GraphMeta(ObjectMeta, frozen=True, kw_only=True):
-    """Metadata of a graph, cut down to what is read."""
-
-    labels: GraphLabels = GraphLabels()  # type: ignore[assignment]
-    annotations: GraphAnnotations = GraphAnnotations()  # type: ignore[assignment]
+from isthmus.api.dynamo.analysis import GraphMeta
+from isthmus.api.meta import Frozen, Object, Resource
 
 
 class GraphComponent(Frozen, frozen=True, kw_only=True):

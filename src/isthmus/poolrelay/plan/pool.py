@@ -9,23 +9,20 @@ own process and by endpoints, and is no reason to withdraw (PR-77).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
 
+from isthmus.api.dynamo.analysis import KUBERNETES, POD_MODE, Analysis, analyse
 from isthmus.api.pods import ServingService
-from isthmus.api.poolgraph import POOL_GRAPHS, PoolGraph, component_service_name, dynamo_namespace
+from isthmus.api.poolgraph import POOL_GRAPHS, PoolGraph
 from isthmus.api.poolrelay import SERVING_TARGETS, Target
 from isthmus.poolrelay.plan.model import GRAPH_KIND, SERVING_KIND, Frontend, Pool
 from isthmus.poolrelay.plan.ownership import is_ours
-
-WORKERS: Final = frozenset({"worker", "prefill", "decode"})
-"""Types of components that serve (PR-26)."""
-FRONTEND: Final = "frontend"
 
 
 def graph_pool(graph: PoolGraph, default_backend: str) -> Pool:
     """A graph as a pool: its ways in are the Services of its components of type frontend, whatever their
     names (PR-38). `default_backend` is the configuration's (PR-25)."""
-    meta, components = graph.metadata, graph.spec.all
+    meta = graph.metadata
+    found = analyse(meta, graph.spec.all, default_backend)
     return Pool(
         api_version=graph.api_version or POOL_GRAPHS[0].api_version,
         kind=GRAPH_KIND,
@@ -34,29 +31,23 @@ def graph_pool(graph: PoolGraph, default_backend: str) -> Pool:
         uid=meta.uid,
         resource_version=meta.resource_version,
         generation=meta.generation,
-        terminating=meta.terminating,
-        unsupported=_unsupported(graph, default_backend),
-        shared=any(each.global_dynamo_namespace for each in components),
-        has_workers=any(each.type in WORKERS for each in components),
-        frontends=tuple(
-            Frontend(each.name, component_service_name(meta.name, each.name))
-            for each in components
-            if each.type == FRONTEND
-        ),
-        namespaces=(dynamo_namespace(meta.namespace, meta.name),),
+        terminating=found.terminating,
+        unsupported=_unsupported(graph, found),
+        shared=found.global_namespace,
+        has_workers=bool(found.workers),
+        frontends=tuple(Frontend(each, found.service_names[each]) for each in found.frontends),
+        namespaces=(found.base_namespace,),
     )
 
 
-def _unsupported(graph: PoolGraph, default_backend: str) -> str:
+def _unsupported(graph: PoolGraph, found: Analysis) -> str:
     """Why a relay could not see this graph's workers: it knows Kubernetes discovery by pods alone."""
     if graph.spec.problem:
         return f"its spec cannot be read: {graph.spec.problem}"
-    backend = graph.metadata.annotations.backend or default_backend
-    if backend != "kubernetes":
-        return f"its discovery backend is {backend}; a relay needs kubernetes"
-    mode = graph.metadata.annotations.mode or "pod"
-    if mode != "pod":
-        return f"its discovery mode is {mode}; a relay needs pod"
+    if found.backend != KUBERNETES:
+        return f"its discovery backend is {found.backend}; a relay needs kubernetes"
+    if found.mode != POD_MODE:
+        return f"its discovery mode is {found.mode}; a relay needs pod"
     return ""
 
 
