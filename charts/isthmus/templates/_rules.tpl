@@ -79,4 +79,12 @@ against what it really asks for.
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]
+# A restricted operator claims its namespace, and one of the whole cluster leaves such namespaces alone.
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+{{- if include "isthmus.target" . }}
+  verbs: [get, create, patch]
+{{- else }}
+  verbs: [list, watch]
+{{- end }}
 {{- end -}}

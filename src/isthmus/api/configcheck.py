@@ -44,6 +44,7 @@ USED: Final = frozenset(
         "server.healthProbe.port",
         *(f"leaderElection.{key}" for key in ("enabled", "id", "namespace")),
         "namespace.restricted",
+        *(f"namespace.scope.{key}" for key in ("leaseDuration", "leaseRenewInterval")),
         *(f"infrastructure.{key}" for key in ("natsAddress", "etcdAddress")),
         *(f"infrastructure.{key}" for key in ("modelExpressURL", "prometheusEndpoint")),
         "discovery.backend",

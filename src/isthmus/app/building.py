@@ -18,6 +18,7 @@ from isthmus.kube.client import Client
 from isthmus.kube.metrics import WatchMetrics
 from isthmus.kube.watch import Reflector
 from isthmus.runtime.cache import Cache
+from isthmus.runtime.claims import Claims, NoClaims, guard
 from isthmus.runtime.controller import Controller, Reconcile
 from isthmus.runtime.election import LeaderElector, unique_identity
 from isthmus.runtime.events import EventRecorder
@@ -50,6 +51,7 @@ class Building:
         self.watched: list[Watched] = []
         self.optionals: list[OptionalApi[Any]] = []
         self.servers: list[Listener | DebugPort] = []
+        self.claims: Claims = NoClaims()
         self._caches: dict[str, tuple[Resource[Any], str, Cache[Any]]] = {}
         self._watches: list[Reflector[Any]] = []
         self._controllers: list[Controller] = []
@@ -107,11 +109,12 @@ class Building:
         return WorkQueue(name, self.clock, self.metrics, seed=seed)
 
     def control(self, name: str, reconcile: Reconcile, queue: WorkQueue) -> None:
-        """Let workers of the leader call `reconcile` with the keys of `queue`."""
+        """Let workers of the leader call `reconcile` with the keys of `queue`, in namespaces that are not
+        another operator's (R33)."""
         self._controllers.append(
             Controller(
                 name,
-                reconcile=reconcile,
+                reconcile=guard(self.claims, reconcile),
                 queue=queue,
                 metrics=self.metrics,
                 workers=self.options.workers,

@@ -20,6 +20,7 @@ from isthmus import logs
 from isthmus.api.meta import Resource
 from isthmus.app import modelserving, poolrelay
 from isthmus.app.building import Building
+from isthmus.app.namespaces import claim, give_back
 from isthmus.app.options import OperatorOptions
 from isthmus.app.preflight import answers, may_watch, served_controllers
 from isthmus.clock import Clock, SystemClock
@@ -76,6 +77,7 @@ async def run(options: OperatorOptions, *, clock: Clock | None = None) -> Exit:
             controllers = await served_controllers(options, client, needs)
             building = Building(options, client, clock, metrics)
             async with answers(options):
+                claimant = await claim(building, lease_client)
                 manager = await _build(building, controllers, election)
             for server in building.servers:
                 server.bind()
@@ -90,7 +92,10 @@ async def run(options: OperatorOptions, *, clock: Clock | None = None) -> Exit:
                 controllers=controllers,
             )
             with _signals(manager):
-                return await manager.run()
+                try:
+                    return await manager.run()
+                finally:
+                    await give_back(claimant)
 
 
 def tame_collector() -> None:

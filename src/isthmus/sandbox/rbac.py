@@ -38,7 +38,7 @@ OPERATOR_RULES: Final[tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]] 
     ("multicluster.x-k8s.io", ("serviceexports",), ("get", "list", "watch", "create", "delete", "patch")),
     ("about.k8s.io", ("clusterproperties",), ("get", "list", "watch")),
     ("events.k8s.io", ("events",), ("create", "patch")),
-    ("coordination.k8s.io", ("leases",), ("get", "create", "patch")),
+    ("coordination.k8s.io", ("leases",), ("get", "list", "watch", "create", "patch")),
 )
 
 

@@ -74,7 +74,10 @@ def documented_rights() -> Iterator[tuple[str, str, str]]:
 @pytest.mark.covers("MS-118", "MS-429")
 @pytest.mark.parametrize("manifest", ["rbac.yaml", "rbac-namespaced.yaml"])
 def test_manifests_must_grant_exactly_the_rights_of_the_table(manifest: str) -> None:
-    assert rights(manifest) == set(documented_rights())
+    documented = set(documented_rights())
+    if manifest == "rbac-namespaced.yaml":  # only an operator of the whole cluster looks for others' claims
+        documented -= {("coordination.k8s.io", "leases", verb) for verb in ("list", "watch")}
+    assert rights(manifest) == documented
 
 
 def test_rights_must_be_among_those_of_the_sandboxs_operator() -> None:
