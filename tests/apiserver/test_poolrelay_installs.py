@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from isthmus.api.dynamo.names import GRAPH_LABEL
 from isthmus.api.meta import Object, Raw, Resource
 from isthmus.api.poolrelay import POOL_RELAYS
 from isthmus.sandbox import Cluster, Sandbox, multicluster
@@ -22,7 +23,6 @@ from tests.support.operator import OperatorProcess, address_of, proxied
 from tests.support.pools import (
     EXPORTS,
     FLAGS,
-    GRAPH_LABEL,
     GRAPHS,
     PoolWorld,
     configure,

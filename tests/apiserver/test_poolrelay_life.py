@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from isthmus.api.dynamo.names import GRAPH_LABEL
 from isthmus.api.meta import Raw, Resource
 from isthmus.api.modelserving import MODEL_SERVINGS
 from isthmus.api.poolrelay import POOL_RELAYS, RELAY_DEPLOYMENTS, RELAY_SERVICES
@@ -23,7 +24,6 @@ from tests.support.operator import OperatorProcess
 from tests.support.pools import (
     EXPORTS,
     FLAGS,
-    GRAPH_LABEL,
     GRAPHS,
     PoolWorld,
     configure,

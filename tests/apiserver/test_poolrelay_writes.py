@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from isthmus.api.dynamo.names import GRAPH_LABEL
 from isthmus.api.meta import Raw
 from isthmus.api.poolrelay import POOL_RELAYS, DynamoPoolRelay, ServiceExport, service_exports
 from isthmus.errors import IsthmusError
@@ -25,7 +26,7 @@ from isthmus.poolrelay.plan.model import CreateExport, DeleteExport, ExportActio
 from isthmus.runtime.expect import Expectations
 from isthmus.sandbox import Cluster, multicluster
 from tests.support.clock import FakeClock
-from tests.support.pools import GRAPH_LABEL, PoolWorld, relay
+from tests.support.pools import PoolWorld, relay
 from tests.support.rawapi import RawApi
 from tests.support.relays import graph, settings
 from tests.support.relaystore import Cluster as Caches

@@ -26,7 +26,6 @@ from tests.support.world import World
 EXPORTS: Final = service_exports("v1beta1")
 GRAPHS: Final = POOL_GRAPHS[0]
 CONFIG_MAPS: Final = Resource(group="", version="v1", plural="configmaps", kind="ConfigMap", type=Object)
-GRAPH_LABEL: Final = "nvidia.com/dynamo-graph-deployment-name"
 CONFIG: Final = """\
 apiVersion: operator.config.dynamo.nvidia.com/v1alpha1
 kind: OperatorConfiguration

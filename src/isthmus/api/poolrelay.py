@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from isthmus.api.decode import OptionalRaw, own_raw, settle
+from isthmus.api.dynamo.names import GRAPH_LABEL
 from isthmus.api.meta import Frozen, Object, ObjectMeta, Resource, shared_owner
 from isthmus.api.modelserving import Condition, Unreadable
 
@@ -24,8 +25,6 @@ RELAY_LABEL: Final = "nvidia.com/dynamo-pool-relay"
 (PR-21)."""
 HASH_ANNOTATION: Final = "isthmus.dev/rendered-hash"
 """On every child: a hash of what was rendered, so that a change of what is wanted is noticed."""
-GRAPH_LABEL: Final = "nvidia.com/dynamo-graph-deployment-name"
-"""On every export: the pool's name (PR-41)."""
 PROPERTY_NAME: Final = "cluster.clusterset.k8s.io"
 """The one ClusterProperty that is read: the cluster's ID in its cluster set."""
 MAX_CLUSTER_ID: Final = 253
@@ -140,7 +139,7 @@ def read_status(raw_status: msgspec.Raw | bytes) -> RelayStatus:
 
 
 class ExportLabels(Frozen, frozen=True, kw_only=True):
-    """The one label of an export that is compared; empty where absent."""
+    """The one label of an export that is compared: the pool's name (PR-41); empty where absent."""
 
     graph: str = msgspec.field(name=GRAPH_LABEL, default="")
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
+from isthmus.api.dynamo.names import GRAPH_LABEL
 from isthmus.api.meta import Raw
 from isthmus.api.names import LABEL_LIMIT, is_dns_label
 from isthmus.api.poolrelay import (
-    GRAPH_LABEL,
     DynamoPoolRelay,
     ServiceExport,
     pool_relay_name,
