@@ -41,8 +41,8 @@ log = logs.get(__name__)
 NAME: Final = "poolrelay"
 NEEDS: Final[Sequence[Resource[Any]]] = (POOL_RELAYS, *POOL_GRAPHS)
 """Without relays and graphs, in one of their versions, there is nothing to control."""
-SWEEP: Final = ("", "sweep")
-"""The key that stands for the sweep; no relay has it, since relays have namespaces."""
+SWEEP: Final = ""
+"""The name in a key that stands for the sweep of a namespace; no relay has it."""
 EPHEMERAL: Final = "ephemeral"
 
 
@@ -55,7 +55,10 @@ async def build(building: Building) -> None:
     store: Store
 
     def begin() -> Iterable[Key]:
-        return [SWEEP, *store.keys()] if sweeps else store.keys()
+        """Workers start: every relay is looked at once, and the namespaces of relays are swept before."""
+        keys = store.keys()
+        namespaces = dict.fromkeys(namespace for namespace, _ in keys)
+        return [*((namespace, SWEEP) for namespace in namespaces), *keys] if sweeps else keys
 
     def skips(namespace: str) -> bool:
         """As upstream, an operator of the whole cluster leaves namespaces alone that are called ephemeral."""
@@ -74,8 +77,8 @@ async def build(building: Building) -> None:
     )
 
     async def reconcile(key: Key) -> Outcome:
-        if key == SWEEP:
-            await sweep(building.client, caches.relays.values(), options.namespaces or ("",))
+        if key[1] == SWEEP:
+            await sweep(building.client, caches.relays.values(), key[0])
             return DONE
         return await controller.reconcile(key)
 

@@ -11,7 +11,7 @@ from isthmus.api.meta import Resource
 from isthmus.api.poolrelay import ServiceExport
 from isthmus.kube.answers import Page
 from isthmus.kube.client import Client
-from isthmus.kube.errors import Conflict, Forbidden, ServerError
+from isthmus.kube.errors import Conflict, Forbidden, ServerError, WriteRefused
 from isthmus.poolrelay.sweep import leftovers, sweep
 from tests.support.relays import export, owner, relay
 
@@ -51,12 +51,12 @@ class Cluster:
         self, resource: Resource[Any], namespace: str, name: str, *, uid: str, resource_version: str
     ) -> None:
         self.deleted.append((resource.version, name, uid, resource_version))
-        if isinstance(self.fails, Conflict):
+        if isinstance(self.fails, Conflict | WriteRefused):
             raise self.fails
 
 
 async def swept(cluster: Cluster) -> int:
-    return await sweep(cast(Client, cluster), [relay()], [""])
+    return await sweep(cast(Client, cluster), [relay()], "serving")
 
 
 @pytest.mark.covers("PR-110", "T-141")
@@ -86,3 +86,8 @@ async def test_cluster_without_the_api_must_be_left_alone() -> None:
 @pytest.mark.parametrize("error", [ServerError(500), Forbidden(403), Conflict(409)])
 async def test_sweep_that_fails_must_never_be_fatal(error: Exception) -> None:
     assert await swept(Cluster("v1alpha1", fails=error)) == 0
+
+
+async def test_sweep_that_may_not_write_must_stop() -> None:
+    with pytest.raises(WriteRefused):
+        await swept(Cluster("v1alpha1", fails=WriteRefused("not leading")))
