@@ -126,8 +126,8 @@ def sweep_pod_groups(groups: Iterable[Group], desired: Desired, draft: Draft) ->
     """Remove PodGroups that stand for nothing: of `groups`, which have no pods, those that get none."""
     empty = not any(template.replicas > 0 for template in desired.revision.roles.values())
     for group in groups:
-        unwanted = group.ordinal >= desired.spec.replicas or empty or not is_ganged(desired.spec)
-        if group.pod_group is not None and unwanted and group.ordinal not in draft.created:
+        unwanted = group.ordinal >= desired.spec.replicas or empty
+        if group.pod_group is not None and unwanted:
             draft.delete_pod_group(group.pod_group, "it has no pods")
 
 

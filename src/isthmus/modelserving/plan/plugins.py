@@ -57,7 +57,7 @@ def _tweak(raw_pod: dict[str, Any], plugin: Plugin, _: Place) -> None:
         metadata["annotations"] = {**old, **tweaks.annotations, **fixed}
     env = [variable for variable in tweaks.env if variable["name"] not in keys.ENV]
     for field in ("containers", "initContainers"):
-        if env and spec.get(field):
+        if spec.get(field):
             spec[field] = [with_env(container, env) for container in spec[field]]
 
 

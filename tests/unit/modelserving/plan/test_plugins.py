@@ -59,6 +59,11 @@ def test_plugins_must_work_in_the_order_of_the_list() -> None:
     }
 
 
+def test_plugin_that_does_not_exist_must_be_passed_over() -> None:
+    of = serving(role("p"), plugins=[{"name": "none-such"}, tweak()])
+    assert pod(of) == pod(serving(role("p"), plugins=[tweak()]))
+
+
 @pytest.mark.covers("MS-109")
 @pytest.mark.parametrize("config", [None, {}, {"runtimeClassName": "", "annotations": {}, "env": []}])
 def test_tweaks_without_settings_must_change_nothing(config: Raw | None) -> None:
