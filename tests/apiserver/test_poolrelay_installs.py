@@ -13,7 +13,6 @@ from isthmus.api.dynamo.names import GRAPH_LABEL
 from isthmus.api.meta import Object, Raw, Resource
 from isthmus.api.poolrelay import POOL_RELAYS
 from isthmus.sandbox import Cluster, Sandbox, multicluster
-from isthmus.sandbox.pools import definitions
 from isthmus.sandbox.rbac import OPERATOR_RULES
 from tests.support.audit import writes_in
 from tests.support.controlplane import delete_namespace, make_namespace, make_user, requests_of, start_sandbox
@@ -26,6 +25,7 @@ from tests.support.pools import (
     GRAPHS,
     PoolWorld,
     configure,
+    definitions,
     graph,
     relay,
 )

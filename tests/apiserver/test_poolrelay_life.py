@@ -16,7 +16,6 @@ from isthmus.api.meta import Raw, Resource
 from isthmus.api.modelserving import MODEL_SERVINGS
 from isthmus.api.poolrelay import POOL_RELAYS, RELAY_DEPLOYMENTS, RELAY_SERVICES
 from isthmus.sandbox import Cluster, Sandbox
-from isthmus.sandbox.pools import definitions
 from tests.support.audit import writes_in
 from tests.support.controlplane import delete_namespace, make_namespace, make_user, start_sandbox
 from tests.support.eventually import eventually
@@ -27,6 +26,7 @@ from tests.support.pools import (
     GRAPHS,
     PoolWorld,
     configure,
+    definitions,
     graph,
     named,
     relay,

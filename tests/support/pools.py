@@ -6,6 +6,7 @@ server.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from isthmus.api.poolrelay import (
     RELAY_SERVICES,
     service_exports,
 )
+from isthmus.sandbox import multicluster, pools
 from tests.support.eventually import eventually
 from tests.support.rawapi import RawApi
 from tests.support.world import World
@@ -33,6 +35,12 @@ relay: {{image: "registry.example/relay:1"}}
 multiCluster: {{mcsImplementation: "{implementation}"{more}}}
 """
 FLAGS: Final = ("--controllers=poolrelay", "--debug-port=0", "--api-probe-interval=1")
+
+
+def definitions(versions: Sequence[str] = multicluster.BOTH) -> list[Raw]:
+    """The CRDs of `sandbox.pools`, but that of graphs is another operator's, whatever ours says."""
+    others = [each for each in pools.definitions(versions) if each["metadata"]["name"] != GRAPHS.name]
+    return [pools.graph_definition(), *others]
 
 
 def configure(folder: Path, implementation: str = "mcs", more: str = "") -> str:
