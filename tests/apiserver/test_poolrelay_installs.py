@@ -11,6 +11,7 @@ import pytest
 
 from isthmus.api.dynamo.names import GRAPH_LABEL
 from isthmus.api.meta import Object, Raw, Resource
+from isthmus.api.modelserving import MODEL_SERVINGS
 from isthmus.api.poolrelay import POOL_RELAYS
 from isthmus.sandbox import Cluster, Sandbox, multicluster
 from isthmus.sandbox.rbac import OPERATOR_RULES
@@ -30,6 +31,7 @@ from tests.support.pools import (
     relay,
 )
 from tests.support.rawapi import RawApi
+from tests.support.world import serving
 
 BOTH = {"east-pool-relay", "east-frontend"}
 RBAC = "rbac.authorization.k8s.io"
@@ -277,6 +279,25 @@ async def test_graphs_that_cannot_be_read_must_withdraw_nothing(
         east.reshape(("Api", "frontend"), ("Engine", "worker"))
         assert api.create(BINDINGS, binding).code == 201
         await east.until({"east-pool-relay", "east-api"})
+
+
+@pytest.mark.covers("PR-16", "PR-38")
+async def test_relay_of_a_modelserving_must_follow_its_controller_in_the_same_operator(
+    east: PoolWorld, start: Start, tmp_path: Path
+) -> None:
+    scope = f"--namespace={east.namespace}"
+    process = start(configure(tmp_path), scope, "--controllers=modelserving,poolrelay")
+    await process.ready()
+    target = {"apiVersion": MODEL_SERVINGS.api_version, "kind": "ModelServing", "name": "chat"}
+    east.create(serving("chat", 1))
+    east.put(POOL_RELAYS, relay("east", targetRef=target))
+    first = {"east-pool-relay", "chat-0-p-0-0"}
+    await east.until(first)
+    east.scale(2, "chat")
+    await east.until({*first, "chat-1-p-0-0"})
+    east.scale(0, "chat")
+    await east.until({"east-pool-relay"})
+    assert "NoFrontend" in east.reasons()
 
 
 @pytest.mark.covers("PR-4", "PR-110", "T-63", "T-141")
