@@ -1,5 +1,5 @@
-"""`python -m benchmarks [--large] [--scenarios S1,S6]`: the operator's figures beside the Go
-implementation's.
+"""`python -m benchmarks [--large] [--scenarios S1,S6] [--without-volcano]`: the operator's figures beside
+the Go implementation's.
 
 `--large` plays S1 and S6 with 20,000 pods instead (about ten minutes). Prints Markdown, as
 docs/performance.md has it.
@@ -20,7 +20,7 @@ from benchmarks.scenarios import Player, Result, Size
 from benchmarks.world import watched
 from isthmus import logs
 from isthmus.api import crd
-from isthmus.sandbox import NodeSettings, Sandbox
+from isthmus.sandbox import NodeSettings, Sandbox, volcano
 
 USER = "operator"
 
@@ -76,12 +76,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--large", action="store_true", help="250 x 20 groups: 20,000 pods")
     parser.add_argument("--scenarios", default="", help="for example S1,idle,S6")
+    parser.add_argument("--without-volcano", action="store_true", help="no PodGroup API, and so none")
     arguments = parser.parse_args()
     logs.configure("error", "text")
     size = Size(250, 20) if arguments.large else Size()
     default = "S1,S6" if arguments.large else "S1,idle,S6,S3,S4,S5,S2"
     scenarios = (arguments.scenarios or default).split(",")
-    with Sandbox.start(audit=True, crds=crd.definitions(), node=NodeSettings()) as sandbox:
+    crds = crd.definitions() + ([] if arguments.without_volcano else [volcano.pod_groups()])
+    with Sandbox.start(audit=True, crds=crds, node=NodeSettings()) as sandbox:
         uvloop.run(
             play(
                 sandbox,

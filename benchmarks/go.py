@@ -1,8 +1,8 @@
 """The figures of the Go implementation (Kthena 3cc05728) that ours are printed beside.
 
 Taken on 2 cores with etcd without fsync, kube-apiserver 1.36.3 and no client-side rate limit; the PodGroup
-CRD was there, so that its S1 holds 250 PodGroups that ours does not make yet. Wall times are of its quietest
-run and mean little on another machine; CPU, memory and counts do.
+CRD was there, as it is for ours. Wall times are of its quietest run and mean little on another machine; CPU,
+memory and counts do.
 """
 
 from __future__ import annotations

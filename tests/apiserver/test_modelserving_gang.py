@@ -13,7 +13,8 @@ import yaml
 from isthmus.api.meta import Raw
 from isthmus.api.modelserving import MODEL_SERVINGS
 from isthmus.api.podgroups import POD_GROUPS
-from tests.support import crds, volcano
+from isthmus.sandbox import volcano
+from tests.support import crds
 from tests.support.eventually import eventually
 from tests.support.operator import ROOT, OperatorProcess
 from tests.support.rawapi import RawApi

@@ -15,8 +15,8 @@ from isthmus.kube.errors import NotFound
 from isthmus.modelserving.gangapi import FIELDS_S, RETRY_S, UNKNOWN, GangApi, fields_of
 from isthmus.modelserving.plan.gang import FULL_OFFER
 from isthmus.modelserving.plan.model import NO_OFFER
+from isthmus.sandbox.volcano import pod_groups
 from tests.support.clock import FakeClock
-from tests.support.volcano import pod_groups
 
 
 def document(*, sub_groups: bool = True) -> Raw:

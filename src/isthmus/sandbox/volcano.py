@@ -1,7 +1,8 @@
 """The CRD of Volcano's PodGroup as clusters that have Volcano serve it: what a client can notice of it.
 
 Fields, defaults and choices are those of Volcano's published API, without those that nothing here touches.
-Without `sub_groups` it is that of Volcano before 1.14. Tests give it to an API server, or read its schema.
+Without `sub_groups` it is that of Volcano before 1.14. The benchmark and tests give it to
+`Sandbox.start(crds=...)` or apply it later, as multicluster.py beside it. Pure.
 """
 
 from __future__ import annotations
