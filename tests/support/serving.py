@@ -323,8 +323,11 @@ class Scene:
     def groups(self) -> dict[int, Group]:
         """What the planner sees, by ordinal."""
         wanted = self.desired
+        past = {each.group: each for each in self.serving.status.recoveries}
         return {
-            ordinal(name): observe(name, facts, wanted, self.memory.get(name, NOTHING_REMEMBERED), self.now)
+            ordinal(name): observe(
+                name, facts, wanted, self.memory.get(name, NOTHING_REMEMBERED), self.now, past.get(name)
+            )
             for name, facts in self.facts().items()
         }
 

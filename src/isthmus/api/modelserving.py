@@ -141,8 +141,23 @@ class Condition(Frozen, frozen=True, kw_only=True):
     observed_generation: int = 0
 
 
+class Recovery(Frozen, frozen=True, kw_only=True, omit_defaults=True):
+    """status.recoveries[]: the last recovery of a ServingGroup from a failure, how often in a row there was
+    one, and what had failed. The time is RFC 3339 text in UTC."""
+
+    group: str
+    count: int = 1
+    time: str = ""
+    revision: str = ""
+    pod: str = ""
+    pod_uid: str = ""
+    container: str = ""
+    reason: str = ""
+    message: str = ""
+
+
 class Status(Frozen, frozen=True, kw_only=True, omit_defaults=True):
-    """status (MS-8). Zero and empty fields are absent on the wire."""
+    """status (MS-8, and `recoveries`). Zero and empty fields are absent on the wire."""
 
     observed_generation: int = 0
     replicas: int = 0
@@ -153,6 +168,7 @@ class Status(Frozen, frozen=True, kw_only=True, omit_defaults=True):
     update_revision: str = ""
     label_selector: str = ""
     conditions: tuple[Condition, ...] = ()
+    recoveries: tuple[Recovery, ...] = ()
 
 
 _decode_spec: Final = msgspec.json.Decoder(Spec)

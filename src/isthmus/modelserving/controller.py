@@ -25,6 +25,7 @@ from isthmus.kube.errors import ApiError, Conflict, Invalid
 from isthmus.modelserving.decisions import Decisions
 from isthmus.modelserving.executor import ApiGone, Executor
 from isthmus.modelserving.gangapi import GangApi
+from isthmus.modelserving.plan.causes import recovery_text
 from isthmus.modelserving.plan.gang import in_cluster, is_ganged
 from isthmus.modelserving.plan.model import Act, Plan, State
 from isthmus.modelserving.plan.reconcile import plan
@@ -100,6 +101,9 @@ class ModelServingController:
         began, began_mono = self._clock.now(), self._clock.monotonic()
         planned = plan(view.desired, view.groups, view.revisions, began)
         failed: list[IsthmusError] = []
+        told = planned.status.recoveries != view.serving.status.recoveries
+        if told:  # before the pods that failed go, so that a restart neither forgets nor repeats it
+            await self._status.write(view.serving, planned.status)
         if isinstance(planned.decision, Act):
             failed = await self._executor.carry_out(view.desired, planned.decision.actions)
         self._store.settle(key, view.groups)
@@ -120,7 +124,9 @@ class ModelServingController:
             status = with_problem(status, view.desired, "InvalidSpec", "; ".join(view.problems), began)
         if serious:
             status = with_problem(status, view.desired, "ActionFailed", _text(serious), began)
-        deferred_s = await self._status.write(view.serving, status)
+        deferred_s = None
+        if not told or status is not planned.status:
+            deferred_s = await self._status.write(view.serving, status)
         if failed:
             raise ExceptionGroup(f"{len(failed)} actions failed", failed)
         waits = [] if planned.recheck_at is None else [max(0.0, planned.recheck_at - self._clock.now())]
@@ -150,6 +156,16 @@ class ModelServingController:
                 note=f"Role {role}/{role_id} in ServingGroup {group} is now {state}",
                 related=ObjectRef("v1", "Pod", key[0], pod_name(group, role_id, 0)),
             )
+        for last in planned.status.recoveries:
+            if last.reason and last not in view.serving.status.recoveries:
+                self._recorder.emit(
+                    regarding,
+                    type="Warning",
+                    reason="PodFailed",
+                    action="Reconcile",
+                    note=recovery_text(last),
+                    related=ObjectRef("v1", "Pod", key[0], last.pod),
+                )
         problems = [*planned.problems]
         if view.problems:
             problems.append(("InvalidSpec", "; ".join(view.problems)))

@@ -56,8 +56,16 @@ class Snapshot:
         names = sorted(
             (name for name in part.facts if name == group_name(part.key[1], ordinal(name))), key=ordinal
         )
+        past = {each.group: each for each in part.serving.status.recoveries}
         groups = (
-            observe(name, part.facts[name], wanted, part.memory.get(name, NOTHING_REMEMBERED), self._now)
+            observe(
+                name,
+                part.facts[name],
+                wanted,
+                part.memory.get(name, NOTHING_REMEMBERED),
+                self._now,
+                past.get(name),
+            )
             for name in names
         )
         return (_group(group) for group in groups if group.exists)

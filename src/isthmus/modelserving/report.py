@@ -1,10 +1,10 @@
 """Writes a ModelServing's status: only when it changed, and never more often than people can read it.
 
-Called by controller.py at the end of each pass. News goes out at once: a condition, a generation or revision,
-a problem, less availability. Counts that only grow wait until STATUS_SPACING_S after the last write, since a
-thousand pods becoming ready one by one are not a thousand messages. The patch carries the UID, so that it
-never lands on a successor of the same name; the status is this controller's alone, so that it needs no
-resourceVersion.
+Called by controller.py at the end of each pass, and before it deletes for a failure. News goes out at once:
+a condition, a generation or revision, a problem, a recovery, less availability. Counts that only grow, and
+texts, wait until STATUS_SPACING_S after the last write, since a thousand pods becoming ready one by one
+are not a thousand messages. The patch carries the UID, so that it never lands on a successor of the same
+name; the status is this controller's alone, so that it needs no resourceVersion.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ def is_urgent(old: Status, new: Status) -> bool:
         new.available_replicas < old.available_replicas
         or new.observed_generation != old.observed_generation
         or (new.current_revision, new.update_revision) != (old.current_revision, old.update_revision)
+        or new.recoveries != old.recoveries
         or _gist(new) != _gist(old)
     )
 

@@ -19,7 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from isthmus.api.meta import Key, Object
-from isthmus.api.modelserving import MODEL_SERVINGS, ModelServing, Unreadable
+from isthmus.api.modelserving import MODEL_SERVINGS, ModelServing, Recovery, Unreadable
 from isthmus.api.names import group_name
 from isthmus.api.podgroups import PodGroup
 from isthmus.api.pods import ControllerRevision, ServingPod, ServingService
@@ -107,7 +107,7 @@ class _Entry:
         self.facts: dict[str, Facts] = {}
         self.revisions: dict[str, ControllerRevision] = {}
         self.memory: dict[str, Memory] = {}
-        self.groups: dict[str, tuple[Facts, Memory, Desired, Group]] = {}
+        self.groups: dict[str, tuple[Facts, Memory, Desired, Group, Recovery | None]] = {}
         self.resolved: dict[str, ControllerRevision] | None = None
         self.version: tuple[str, int] = ("", 0)
         self.blocking = ""
@@ -170,8 +170,9 @@ class Store:
             return Refused(serving, entry.blocking)
         assert entry.base is not None
         groups = {}
+        past = {each.group: each for each in serving.status.recoveries}
         for name, facts in entry.facts.items():
-            group = _observed(entry, name, facts, entry.base, now)
+            group = _observed(entry, name, facts, entry.base, past.get(name), now)
             if name == group_name(
                 key[1], group.ordinal
             ):  # labels that name no group of ours stand for nothing
@@ -383,15 +384,18 @@ def _resolve(serving: ModelServing, held: dict[str, ControllerRevision]) -> Desi
     return desired(serving, revisions.owned, taken - revisions.taken.keys())
 
 
-def _observed(entry: _Entry, name: str, facts: Facts, base: Desired, now: float) -> Group:
+def _observed(
+    entry: _Entry, name: str, facts: Facts, base: Desired, past: Recovery | None, now: float
+) -> Group:
     memory = entry.memory.get(name, NOTHING_REMEMBERED)
     known = entry.groups.get(name)
-    if known is not None and known[0] is facts and known[1] is memory and known[2] is base:
+    unchanged = known is not None and known[0] is facts and known[1] is memory and known[2] is base
+    if known is not None and unchanged and known[4] == past:
         group = known[3]
         if group.recheck_at is None or now < group.recheck_at:
             return group
-    group = observe(name, facts, base, memory, now)
-    entry.groups[name] = (facts, memory, base, group)
+    group = observe(name, facts, base, memory, now, past)
+    entry.groups[name] = (facts, memory, base, group, past)
     return group
 
 

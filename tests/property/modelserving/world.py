@@ -308,6 +308,12 @@ class World:
         made = plan(view.desired, view.groups, view.revisions, self.now)
         for check in self.checks:
             check(self, view, made)
+        serving_uid = view.serving.metadata.uid
+        if (
+            made.status.recoveries != view.serving.status.recoveries
+            and serving_uid == self.serving.metadata.uid
+        ):
+            self._note("modelservings", self.put("modelservings", replace(self.serving, status=made.status)))
         failed = False
         number = 0
         self._lacking = set()
@@ -326,7 +332,7 @@ class World:
             self.restart()
             return made
         self.store.settle(self.key, view.groups)
-        if made.status != self.serving.status and view.serving.metadata.uid == self.serving.metadata.uid:
+        if made.status != self.serving.status and serving_uid == self.serving.metadata.uid:
             written = self.put("modelservings", replace(self.serving, status=made.status))
             self._note("modelservings", written)
         return made

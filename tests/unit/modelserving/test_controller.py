@@ -368,7 +368,10 @@ async def test_conflict_must_be_tried_again_and_be_no_problem() -> None:
     assert await rig.fail() == [conflict]
     assert rig.status["availableReplicas"] is None
     assert "somebody else" not in str(rig.status)
-    assert not [text for text in rig.recorder.news() if text.startswith("Warning")]
+    warnings = [text for text in rig.recorder.news() if text.startswith("Warning")]
+    assert warnings == [
+        "Warning PodFailed: a-0 was recovered because of pod a-0-p-0-0: Evicted: node is full"
+    ]
     (decision,) = rig.controller.decisions.decisions(None, None)
     assert "somebody else" in decision.outcome
 
@@ -541,3 +544,26 @@ async def test_pass_must_settle_losses_that_call_for_nothing() -> None:
     await rig.go()
     assert "create pods a-0-p-0-1" in rig.client.begun
     assert rig.bench.store.sizes()["remembered"] == 0
+
+
+@pytest.mark.covers("MS-8", "MS-83", "MS-106")
+async def test_recovery_must_be_written_before_the_pod_goes_and_be_told_once() -> None:
+    rig = Rig(groups=1)
+    rig.change("a-0-p-0-0", status=failed_status())
+    assert await rig.go() == DONE
+    assert rig.client.begun == [STATUS, "delete pods a-0-p-0-0"]
+    (last,) = rig.status["recoveries"]
+    assert (last["group"], last["pod"], last["reason"]) == ("a-0", "a-0-p-0-0", "Evicted")
+    assert "Warning PodFailed: a-0 was recovered because of pod a-0-p-0-0: Evicted: node is full" in (
+        rig.recorder.news()
+    )
+    assert "a-0-p-0-0" in rig.recorder.related
+
+
+async def test_recovery_that_cannot_be_written_must_delete_nothing() -> None:
+    rig = Rig(groups=1)
+    rig.change("a-0-p-0-0", status=failed_status())
+    rig.client.errors[STATUS] = ServerError(500, "InternalError", "no")
+    with pytest.raises(ServerError):
+        await rig.go()
+    assert "delete pods a-0-p-0-0" not in rig.client.begun

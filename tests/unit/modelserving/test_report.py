@@ -78,6 +78,7 @@ async def test_patch_must_carry_the_uid_and_null_what_is_empty() -> None:
         "currentRevision": None,
         "updateRevision": None,
         "labelSelector": None,
+        "recoveries": None,
         "conditions": [
             {
                 "type": "Available",

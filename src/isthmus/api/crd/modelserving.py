@@ -266,8 +266,27 @@ def _status() -> Schema:
         "updateRevision": text("Revision of the present spec."),
         "labelSelector": text("Selector of one pod per group, for autoscalers."),
         "conditions": array("Available, Progressing and UpdateInProgress.", _condition()),
+        "recoveries": array(
+            "The last recovery of each group that failed; where one fails again and again, the next waits.",
+            _recovery(),
+        ),
     }
     return struct("What is; the controller writes it.", fields)
+
+
+def _recovery() -> Schema:
+    fields = {
+        "group": text("The ServingGroup."),
+        "count": count("Recoveries in a row.", least=None),
+        "time": text("When it was last recovered.") | {"format": "date-time"},
+        "revision": text("Revision of the pod that had failed."),
+        "pod": text("The pod that had failed."),
+        "podUid": text("Its UID."),
+        "container": text("Its container that had failed, if one had."),
+        "reason": text("Why, in one word, such as OOMKilled or Evicted."),
+        "message": text("What the container or the node said."),
+    }
+    return struct("One recovery.", fields, required=("group",))
 
 
 def _condition() -> Schema:

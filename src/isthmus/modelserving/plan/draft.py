@@ -7,6 +7,7 @@ returned.
 
 from __future__ import annotations
 
+from isthmus.api.modelserving import Recovery
 from isthmus.api.names import role_id
 from isthmus.api.podgroups import PodGroup, PodGroupSpec
 from isthmus.api.pods import ServingPod, ServingService
@@ -38,7 +39,8 @@ class Draft:
     names of groups on their way out, `disturbed` names of groups that lose or still miss something, and so
     are not available whatever their pods say. `pod_group` is what each PodGroup should say, None where there
     should be none or nothing can be done about them; `ganged` are names of groups whose pods belong to
-    theirs, `held` of those of which nothing may be made now."""
+    theirs, `held` of those of which nothing may be made now. `recoveries` are what the
+    status keeps of them."""
 
     def __init__(self) -> None:
         self.actions: list[Action] = []
@@ -53,6 +55,7 @@ class Draft:
         self.pod_group: PodGroupSpec | None = None
         self.ganged: set[str] = set()
         self.held: set[str] = set()
+        self.recoveries: tuple[Recovery, ...] = ()
         self.pod_groups = 0
         self._pods = 0
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from isthmus.api.modelserving import Condition, Spec, Status
+from isthmus.api.modelserving import Condition, Recovery, Spec, Status
 from isthmus.api.podgroups import PodGroup, PodGroupSpec
 from isthmus.api.pods import ServingPod, ServingService
 
@@ -126,6 +126,8 @@ class Failure(msgspec.Struct, frozen=True, gc=False):
     reason: str
     message: str = ""
     container: str = ""
+    looping: bool = False
+    """Whether the container ended more than once, so that its restarts wait."""
 
 
 class Obstacle(msgspec.Struct, frozen=True, gc=False):
@@ -176,6 +178,8 @@ class Group(msgspec.Struct, frozen=True, gc=False):
     failures: tuple[Failure, ...] = ()
     recheck_at: float | None = None
     """When the grace of a failing pod ends; None where none is failing."""
+    recovery: Recovery | None = None
+    """Its last recovery from a failure, one that is due now included."""
     pod_group: PodGroup | None = None
     """Its PodGroup, which by itself makes no group exist: it is there for the pods."""
 

@@ -13,10 +13,11 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from isthmus.api.meta import Object
-from isthmus.api.modelserving import MODEL_SERVINGS
+from isthmus.api.modelserving import MODEL_SERVINGS, Recovery
 from isthmus.api.names import ordinal, pod_name, role_id
 from isthmus.api.podgroups import PodGroup
 from isthmus.api.pods import ServingPod, ServingService
+from isthmus.modelserving.plan import backoff
 from isthmus.modelserving.plan.desired import same_template
 from isthmus.modelserving.plan.model import (
     Desired,
@@ -33,16 +34,24 @@ from isthmus.modelserving.plan.model import (
 from isthmus.modelserving.plan.recovery import failure
 
 
-def observe(name: str, facts: Facts, desired: Desired, memory: Memory, now: float) -> Group:
-    """The ServingGroup `name` as its objects tell it; `now` in seconds since the epoch decides only about
-    grace periods."""
+def observe(
+    name: str, facts: Facts, desired: Desired, memory: Memory, now: float, past: Recovery | None = None
+) -> Group:
+    """The ServingGroup `name` as its objects tell it. `now` in seconds since the epoch decides only about
+    grace periods and about waits; `past` is what the status says of its last recovery."""
     members, services, taken, orphans = _sort_out(name, facts, desired)
     pod_group = _pod_group(name, facts, desired, taken, orphans)
     failing = _failures(members.values(), memory, now)
     leave_alone = desired.spec.recovery_policy == "None"
     grace = max(0, desired.spec.template.restart_grace_period_seconds)
-    ends = {} if leave_alone else {each.uid: (each.at or 0.0) + grace for each in failing}
+    pods_by_uid = {pod.metadata.uid: pod for pods in members.values() for pod in pods}
+    ends = (
+        {}
+        if leave_alone
+        else {each.uid: backoff.due(each, pods_by_uid[each.uid], grace, past) for each in failing}
+    )
     expired = {uid for uid, end in ends.items() if now >= end}
+    given_up = ((each, pods_by_uid[each.uid]) for each in failing if each.uid in expired)
     instances: dict[str, dict[int, Instance]] = {}
     for (role, id_), pods in members.items():
         instance = _instance(role, id_, pods, desired, memory, expired)
@@ -65,6 +74,7 @@ def observe(name: str, facts: Facts, desired: Desired, memory: Memory, now: floa
         orphans=tuple(sorted(orphans, key=lambda each: each.metadata.name)),
         failures=failing,
         recheck_at=min((end for uid, end in ends.items() if uid not in expired), default=None),
+        recovery=backoff.recovery(past, name, given_up, now),
         pod_group=pod_group,
     )
 

@@ -50,18 +50,19 @@ def _crashed(pod: ServingPod, calm: Mapping[str, int]) -> Failure | None:
     if not restarted:
         return None
     waiting = any(not each.ready and (each.state.waiting or each.state.terminated) for each in restarted)
+    looping = any(each.restart_count > 1 and not each.ready for each in restarted)
     if not waiting and calm.get(pod.metadata.uid) == pod.restarts:
         return None  # it has been ready since its last restart
     name, ended = _latest_end(restarted)
     since = _unready_since(pod)
     if ended is None:  # no record of how: all that can be said is that it restarted and is not ready
         at = _seconds(since)
-        return Failure(pod.metadata.name, pod.metadata.uid, at, "Restarted", "", restarted[0].name)
+        return Failure(pod.metadata.name, pod.metadata.uid, at, "Restarted", "", restarted[0].name, looping)
     at, unready_at = _seconds(ended.finished_at), _seconds(since)
     if not waiting and at is not None and unready_at is not None and at < unready_at - CLOCK_SLACK_S:
         return None
     reason = ended.reason or "Restarted"
-    return Failure(pod.metadata.name, pod.metadata.uid, at, reason, _describe(ended), name)
+    return Failure(pod.metadata.name, pod.metadata.uid, at, reason, _describe(ended), name, looping)
 
 
 def _over(init_container: ContainerStatus) -> bool:

@@ -17,14 +17,11 @@ from msgspec.structs import replace
 from isthmus.api import labels as keys
 from isthmus.api.modelserving import Condition, ModelServing, Status
 from isthmus.api.times import format_time
+from isthmus.modelserving.plan.backoff import kept
+from isthmus.modelserving.plan.causes import MAX_LISTED, not_ready
 from isthmus.modelserving.plan.draft import Draft
-from isthmus.modelserving.plan.model import Desired, Failure, Group, Instance, State
+from isthmus.modelserving.plan.model import Desired, Group, State
 from isthmus.modelserving.plan.roles import role_partition
-
-MAX_DETAIL = 200
-"""Characters of a kubelet's message that a cause repeats."""
-MAX_LISTED = 20
-"""Ordinals and causes named in one message; the rest is counted."""
 
 
 def status(groups: Mapping[int, Group], desired: Desired, draft: Draft, now: float) -> Status:
@@ -42,6 +39,7 @@ def status(groups: Mapping[int, Group], desired: Desired, draft: Draft, now: flo
     wanted = desired.spec.replicas
     serving = len(available) + sum(draft.hollow.values())
     complete = replicas == serving == updated == wanted
+    draft.recoveries = kept(groups, desired)
     return Status(
         observed_generation=desired.generation,
         replicas=replicas,
@@ -52,6 +50,7 @@ def status(groups: Mapping[int, Group], desired: Desired, draft: Draft, now: flo
         update_revision=new,
         label_selector=label_selector(desired),
         conditions=_conditions(groups, available, outdated, desired, draft, now),
+        recoveries=draft.recoveries,
     )
 
 
@@ -124,7 +123,7 @@ def _conditions(
         board.set("Progressing", False, "AllGroupsReady", "All Serving groups are ready")
         board.set("UpdateInProgress", False, "AllGroupsReady", "All Serving groups are ready")
     else:
-        message = _not_ready(groups, waiting, missing, draft)
+        message = not_ready(groups, waiting, missing, desired.name, draft)
         reason = "GroupsUpdating" if updating else "GroupProgressing"
         board.set("Available", False, reason, message)
         board.set("Progressing", not updating, reason, message)
@@ -192,49 +191,3 @@ class _Board:
 
 
 _PROGRESS = ("GroupsUpdating", "GroupProgressing")
-
-
-def _not_ready(groups: Mapping[int, Group], waiting: list[int], missing: int, draft: Draft) -> str:
-    """Which groups are not ready and why, the failing pod, container and reason first."""
-    text = f"Groups {_listed(waiting)} are not ready" if waiting else f"{missing} groups are missing"
-    causes = [cause for ordinal in waiting if ordinal in groups for cause in _causes(groups[ordinal], draft)]
-    if not causes:
-        return text
-    more = f"; and {len(causes) - MAX_LISTED} more" if len(causes) > MAX_LISTED else ""
-    return f"{text}: {'; '.join(causes[:MAX_LISTED])}{more}"[:4096]
-
-
-def _causes(group: Group, draft: Draft) -> list[str]:
-    if group.name in draft.deleting:
-        return [f"{group.name} is being deleted"]
-    if group.failures:
-        return [_failure_text(each) for each in islice(group.failures, MAX_LISTED + 1)]
-    return [cause for instance in group.each() for cause in _instance_causes(instance)]
-
-
-def _failure_text(failure: Failure) -> str:
-    where = f"pod {failure.pod}" + (f", container {failure.container}" if failure.container else "")
-    return f"{where}: {failure.reason}" + (f": {failure.message}" if failure.message else "")
-
-
-def _instance_causes(instance: Instance) -> list[str]:
-    if instance.state is State.RUNNING:
-        return []
-    if instance.state is State.DELETING:
-        return [f"{instance.id} is being deleted"]
-    found = []
-    for _, pod in sorted(instance.live.items()):
-        for container in (*pod.status.init_container_statuses, *pod.status.container_statuses):
-            waiting = container.state.waiting
-            if waiting is not None and waiting.reason not in ("", "ContainerCreating", "PodInitializing"):
-                detail = f": {waiting.message[:MAX_DETAIL]}" if waiting.message else ""
-                found.append(f"pod {pod.metadata.name}, container {container.name}: {waiting.reason}{detail}")
-        if pod.status.phase == "Succeeded":
-            found.append(f"pod {pod.metadata.name} has ended (Succeeded)")
-    return found
-
-
-def _listed(ordinals: list[int]) -> str:
-    """`[0 2]`, as upstream writes lists (MS-104); long ones are cut."""
-    more = f" and {len(ordinals) - MAX_LISTED} more" if len(ordinals) > MAX_LISTED else ""
-    return f"[{' '.join(str(each) for each in ordinals[:MAX_LISTED])}{more}]"

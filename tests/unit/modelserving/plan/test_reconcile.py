@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from isthmus.api.times import format_time
 from isthmus.modelserving.plan.model import (
     Act,
     Adopt,
@@ -54,7 +55,8 @@ def test_decision_must_be_done_only_when_all_is_as_wanted() -> None:
     assert isinstance(scene.plan().decision, Done)
     scene.set_status("a-0", unready_status())
     decision = scene.plan().decision
-    assert decision == Blocked(("Groups [0] are not ready",))
+    since = format_time(NOW - 600)
+    assert decision == Blocked((f"Groups [0] are not ready: pod a-0-p-0-0 is not ready since {since}",))
     scene.lose("a-0")
     assert isinstance(scene.plan().decision, Act)
 

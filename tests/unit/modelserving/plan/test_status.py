@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from isthmus.api.modelserving import Condition, Status
-from isthmus.api.pods import ContainerState, ContainerStatus, Waiting
+from isthmus.api.pods import ContainerState, ContainerStatus, PodCondition, PodStatus, Waiting
 from isthmus.api.times import format_time
 from isthmus.modelserving.plan.model import DropRevision
 from isthmus.modelserving.plan.status import refused, with_problem
@@ -216,7 +216,7 @@ def test_condition_must_keep_its_time_while_it_stays_and_its_text_must_follow() 
     scene = Scene(serving(role("p"), replicas=2)).has_group(0)
     first = scene.reported().status
     scene.now += 100
-    scene.has_group(1, status=unready_status())
+    scene.has_group(1, status=unready_status(since=NOW - 890))
     second = scene.reported().status
     assert [each.last_transition_time for each in second.conditions] == [format_time(NOW)] * 2
     assert [status.conditions[0].message for status in (first, second)] == [
@@ -249,7 +249,8 @@ def test_message_must_name_the_failing_pod_container_and_reason() -> None:
     )
     scene.set_status("a-0-p-0-1", replace(unready_status(since=NOW - 1), container_statuses=(crash,)))
     assert message(scene) == (
-        "Groups [0] are not ready: pod a-0-p-0-1, container engine: OOMKilled: exit code 137"
+        "Groups [0] are not ready: "
+        "pod a-0-p-0-1, container engine: CrashLoopBackOff: OOMKilled: exit code 137"
     )
     scene.set_status("a-0-p-0-1", failed_status())
     assert message(scene) == "Groups [0] are not ready: pod a-0-p-0-1: Evicted: node is full"
@@ -315,3 +316,46 @@ def test_refused_spec_must_keep_the_last_counts_and_say_why_once() -> None:
     assert conditions(status) == {"Progressing": ("False", "InvalidSpec")}
     again = refused(replace(of, status=status), "InvalidSpec", "no", NOW + 60)
     assert again == status
+
+
+def test_message_must_give_the_schedulers_word() -> None:
+    waiting = PodStatus(
+        phase="Pending",
+        conditions=(
+            PodCondition(
+                type="PodScheduled",
+                status="False",
+                reason="Unschedulable",
+                message="0/3 nodes are available: 3 Insufficient nvidia.com/gpu.",
+            ),
+        ),
+    )
+    scene = Scene(serving(role("p"))).has_group(0, status=waiting)
+    assert message(scene) == (
+        "Groups [0] are not ready: pod a-0-p-0-0: Unschedulable: "
+        "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
+    )
+
+
+def test_message_must_not_change_with_a_kubelets_two_words_for_one_failed_pull() -> None:
+    def pulling(reason: str, message: str) -> PodStatus:
+        container = ContainerStatus(
+            name="engine", state=ContainerState(waiting=Waiting(reason=reason, message=message))
+        )
+        return replace(unready_status(phase="Pending"), container_statuses=(container,))
+
+    scene = Scene(serving(role("p"))).has_group(0, status=pulling("ErrImagePull", "no such tag"))
+    first = message(scene)
+    scene.set_status(
+        "a-0", pulling("ImagePullBackOff", 'Back-off pulling image "x": ErrImagePull: no such tag')
+    )
+    assert message(scene) == first
+    assert first.endswith("pod a-0-p-0-0, container engine: ImagePullBackOff: no such tag")
+
+
+def test_message_must_not_depend_on_the_order_in_which_pods_came() -> None:
+    scene = Scene(serving(role("p", 3), role("q", 2), recovery="None")).has_group(0)
+    scene.set_status("a-0", unready_status())
+    first = message(scene)
+    scene.pods = dict(reversed(scene.pods.items()))
+    assert message(scene) == first
