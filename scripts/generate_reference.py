@@ -13,22 +13,25 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from isthmus.api.crd import modelserving, poolrelay
+from isthmus.api.crd import dynamo, modelserving, poolrelay
 from isthmus.api.crd.podspec import kubernetes_version
 from isthmus.api.names import INT32_MAX
 
 Schema = dict[str, Any]
-EMBEDDED = ("entryTemplate.spec", "workerTemplate.spec", "spec.resources", "spec.env")
+EMBEDDED = (
+    *("entryTemplate.spec", "workerTemplate.spec", "spec.resources", "spec.env", "spec.envs"),
+    *("podTemplate.spec", "envs", "extraPodSpec", "livenessProbe", "readinessProbe"),
+)
 """Parts that are Kubernetes' own, of which only the name is listed."""
 
-PAGES = {"modelserving": modelserving.schema, "poolrelay": poolrelay.schema}
+PAGES = {"modelserving": modelserving.schema, "graph": dynamo.schema, "poolrelay": poolrelay.schema}
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
 
 
 def kind_of(field: Schema) -> str:
     """The type in a word or two."""
     if field.get("x-kubernetes-int-or-string"):
-        return "integer or percentage"
+        return "quantity" if "pattern" in field else "integer or percentage"
     if field.get("x-kubernetes-preserve-unknown-fields"):
         return "any JSON"
     if field["type"] == "array":
@@ -64,11 +67,17 @@ def walk(field: Schema, path: str) -> Iterator[tuple[str, Schema, bool]]:
         below = f"{path}.{name}" if path else name
         yield below, child, name in required
         if not below.endswith(EMBEDDED):
-            yield from walk(child["items"] if child.get("type") == "array" else child, below + _items(child))
+            yield from walk(_of_each(child), below + _items(child))
 
 
 def _items(field: Schema) -> str:
-    return "[]" if field.get("type") == "array" else ""
+    return "[]" if field.get("type") == "array" else ".*" if "additionalProperties" in field else ""
+
+
+def _of_each(field: Schema) -> Schema:
+    """What is below a field: of a list or a map each entry's schema."""
+    found: Schema = field.get("items") or field.get("additionalProperties") or field
+    return found
 
 
 def rules_of(field: Schema, path: str) -> Iterator[tuple[str, str]]:
@@ -78,8 +87,8 @@ def rules_of(field: Schema, path: str) -> Iterator[tuple[str, str]]:
     for name, child in field.get("properties", {}).items():
         if name != "spec" or not path:
             yield from rules_of(child, f"{path}.{name}".lstrip("."))
-    if field.get("type") == "array":
-        yield from rules_of(field["items"], f"{path}[]")
+    if _items(field):
+        yield from rules_of(_of_each(field), f"{path}{_items(field)}")
 
 
 def cell(text: str) -> str:

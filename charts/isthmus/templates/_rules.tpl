@@ -35,6 +35,40 @@ against what it really asks for.
   resources: [leaderworkersets/finalizers]
   verbs: [update]
 {{- end }}
+{{- if include "isthmus.runs" (list . "graph") }}
+# Graphs, and what they are made of.
+- apiGroups: [nvidia.com]
+  resources: [dynamographdeployments]
+  verbs: [list, watch]
+- apiGroups: [nvidia.com]
+  resources: [dynamographdeployments/status]
+  verbs: [patch]
+- apiGroups: [nvidia.com]
+  resources: [dynamographdeployments/finalizers]
+  verbs: [update]
+- apiGroups: [""]
+  resources: [services]
+  verbs: [get, list, watch, create, delete, patch]
+- apiGroups: [""]
+  resources: [serviceaccounts]
+  verbs: [get, list, watch, create, patch]
+- apiGroups: [apps]
+  resources: [deployments]
+  verbs: [get, list, watch, create, delete, patch]
+- apiGroups: [rbac.authorization.k8s.io]
+  resources: [roles, rolebindings]
+  verbs: [get, list, watch, create, patch]
+# The rights that a graph's own Role gives its pods: nobody may give what he has not.
+- apiGroups: [""]
+  resources: [endpoints, pods]
+  verbs: [get, list, watch]
+- apiGroups: [discovery.k8s.io]
+  resources: [endpointslices]
+  verbs: [get, list, watch]
+- apiGroups: [nvidia.com]
+  resources: [dynamoworkermetadatas]
+  verbs: [get, list, watch, create, update, patch, delete]
+{{- end }}
 {{- if include "isthmus.runs" (list . "poolrelay") }}
 # Relays and the pools that they are for.
 - apiGroups: [nvidia.com]

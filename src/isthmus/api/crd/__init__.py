@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from isthmus.api.crd import modelserving, poolrelay
+from isthmus.api.crd import dynamo, modelserving, poolrelay
 from isthmus.api.meta import Raw
 
 CRDS: Final[tuple[tuple[str, Callable[[], Raw]], ...]] = (
     (modelserving.GROUP, modelserving.definition),
+    (dynamo.GROUP, dynamo.definition),
     (poolrelay.GROUP, poolrelay.definition),
 )
 """Rows of (API group, builder)."""

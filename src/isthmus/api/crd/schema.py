@@ -66,6 +66,14 @@ def int_or_percent(description: str, *, default: int | None = None) -> Schema:
     return schema | ({} if default is None else {"default": default})
 
 
+def quantity(description: str) -> Schema:
+    """An amount, as `8Gi`, `500m` or `2`."""
+    pattern = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?[0-9]+))?$"
+    either = [{"type": "integer"}, {"type": "string"}]
+    kind: Schema = {"anyOf": either, "pattern": pattern, "x-kubernetes-int-or-string": True}
+    return {"description": description} | kind
+
+
 def anything(description: str) -> Schema:
     """Any JSON, kept as it is."""
     return {"description": description, "x-kubernetes-preserve-unknown-fields": True}

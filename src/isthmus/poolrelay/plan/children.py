@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from isthmus.api.drift import covers
 from isthmus.api.meta import Raw, Resource
 from isthmus.api.poolrelay import (
     HASH_ANNOTATION,
@@ -52,8 +53,6 @@ RULES: Final = (
 """What a relay's process may do in its namespace: see the workers, and register as one of their runtime does.
 The operator must hold these rights itself to give them."""
 _PARTS: Final = ("spec", "rules", "subjects")
-_UNCOMPARED: Final = frozenset({"resources"})
-"""Quantities, which the API server writes in its own way; a change of them is told by the hash."""
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -203,24 +202,6 @@ def is_right(child: RelayChild, raw_child: Raw) -> bool:
         for part in _PARTS
         if part in raw_child
     )
-
-
-def covers(live: Any, rendered: Any) -> bool:
-    """Whether `live` says all that `rendered` says: fields may be added, lists must be as long, and what is
-    empty may be absent."""
-    if not rendered and not live:
-        return True
-    if isinstance(rendered, dict):
-        return isinstance(live, dict) and all(
-            covers(live.get(key), value) for key, value in rendered.items() if key not in _UNCOMPARED
-        )
-    if isinstance(rendered, list):
-        return (
-            isinstance(live, list)
-            and len(live) == len(rendered)
-            and all(covers(*pair) for pair in zip(live, rendered, strict=True))
-        )
-    return bool(live == rendered)
 
 
 def _repair(child: RelayChild, raw_child: Raw) -> Raw:

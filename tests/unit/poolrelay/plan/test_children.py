@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from isthmus.api.drift import covers
 from isthmus.api.meta import Raw
-from isthmus.poolrelay.plan.children import covers, is_right, render, withdrawals
+from isthmus.poolrelay.plan.children import is_right, render, withdrawals
 from isthmus.poolrelay.plan.model import CreateChild, Observed, RepairChild, Stranger
 from isthmus.poolrelay.plan.reconcile import plan, sort_children
 from tests.support.relays import observed, pool, raw_owner, relay, settings, stored_child, twice
