@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 
 from isthmus import logs
 from isthmus.api.meta import Resource
-from isthmus.app import modelserving, poolrelay
+from isthmus.app import graph, modelserving, poolrelay
 from isthmus.app.building import Building
 from isthmus.app.namespaces import claim, give_back
 from isthmus.app.options import OperatorOptions
@@ -49,7 +49,11 @@ class Feature(Protocol):
         serves; raises UserError where the controller cannot work as it is configured."""
 
 
-FEATURES: Final[Mapping[str, Feature]] = {"modelserving": modelserving, "poolrelay": poolrelay}
+FEATURES: Final[Mapping[str, Feature]] = {
+    "modelserving": modelserving,
+    "graph": graph,
+    "poolrelay": poolrelay,
+}
 """The controllers that there are, by their names in --controllers."""
 
 

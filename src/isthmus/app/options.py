@@ -19,7 +19,7 @@ from isthmus.runtime.election_state import Durations
 from isthmus.runtime.optional import PROBE_S
 from isthmus.web.sockets import parse_address
 
-CONTROLLERS = ("modelserving", "poolrelay")
+CONTROLLERS = ("modelserving", "graph", "poolrelay")
 """The controllers there are, in the order in which people read of them."""
 
 Address = tuple[tuple[str, ...], int]
