@@ -20,6 +20,7 @@ COMMANDS: Final = {
     "operator": ("isthmus.cli.operator", "Reconcile ModelServings in a cluster."),
     "relay": ("isthmus.cli.relay", "Speak for one pool of workers."),
     "debug": ("isthmus.cli.debug", "Read an operator's debug port."),
+    "plan": ("isthmus.cli.plan", "Print what a manifest makes and how an update goes, without a cluster."),
     "pool": ("isthmus.cli.pool", "Look at pools and what other clusters get of them."),
     "crds": ("isthmus.cli.crds", "Print the CustomResourceDefinitions."),
     "sandbox": ("isthmus.cli.sandbox", "Run real control planes on this machine."),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from isthmus.cli.manifests import documents as read_documents
 from isthmus.errors import UserError
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def check(name: str, files: tuple[Path, ...], output: str, **options: Any) -> No
 def _of_files(name: str, files: tuple[Path, ...], options: dict[str, Any]) -> Check:
     from isthmus.app import poolcheck
 
-    documents = [document for path in files for document in _documents(path)]
+    documents = [document for path in files for document in read_documents(path)]
     question = _question(name or poolcheck.only_name(documents), options["namespace"] or "default", options)
     return poolcheck.of_documents(documents, question)
 
@@ -134,24 +135,6 @@ def _settings(options: dict[str, Any]) -> RelaySettings:
             f' "{configuration.multi_cluster.mcs_implementation}"'
         )
     return settings_of(configuration)
-
-
-def _documents(path: Path) -> Iterator[dict[str, Any]]:
-    """The objects in a file, those of Lists one by one."""
-    import yaml
-
-    try:
-        text = sys.stdin.read() if str(path) == "-" else path.read_text("utf-8")
-        documents = list(yaml.safe_load_all(text))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UserError(f"-f {path}: {' '.join(str(error).split())}") from error
-    for document in documents:
-        for each in document.get("items", [document]) if isinstance(document, dict) else [document]:
-            if each is None:
-                continue
-            if not (isinstance(each, dict) and isinstance(each.get("metadata"), dict) and "kind" in each):
-                raise UserError(f"-f {path}: has something that is no object of Kubernetes")
-            yield each
 
 
 def _lines(found: Check) -> Iterator[str]:
