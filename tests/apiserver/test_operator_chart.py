@@ -44,8 +44,8 @@ UNSEEN = {
 """Rights that such a life does not use, and when they are."""
 ELSEWHERE = ("scheduling.volcano.sh", "leaderworkerset.x-k8s.io")
 """API groups that this cluster has not."""
-GIVEN_ON = ("endpointslices", "dynamoworkermetadatas")
-"""What relays may do; nobody may give what he has not."""
+GIVEN_ON = ("endpoints", "endpointslices", "dynamoworkermetadatas")
+"""What pods of graphs and relays may do; nobody may give what he has not."""
 
 
 def needs_no_use(right: Right) -> bool:

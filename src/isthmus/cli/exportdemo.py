@@ -83,8 +83,8 @@ class _Play:
     def _graph_up(self) -> None:
         self._begin("a graph comes up", f"kubectl apply of the graph in {pools.EXAMPLE}")
         self._pools.apply(GRAPHS, self._graph)
-        if "graph" in _controllers():
-            self._until("the graph is ready", lambda: self._ready(GRAPHS) == "True")
+        self._until("the graph is ready", lambda: self._ready(GRAPHS) == "True")
+        self._show_ready("graph", GRAPHS)
         self._exports({})
 
     def _relay_up(self) -> None:
@@ -193,8 +193,11 @@ class _Play:
         self._story.show(table)
 
     def _relay(self) -> None:
-        ready = self._pools.condition(RELAYS, POOL)
-        self._story.show(f"    relay {POOL}: Ready {ready['status']}, {ready['reason']}: {ready['message']}")
+        self._show_ready("relay", RELAYS)
+
+    def _show_ready(self, what: str, collection: str) -> None:
+        ready = self._pools.condition(collection, POOL)
+        self._story.show(f"    {what} {POOL}: Ready {ready['status']}, {ready['reason']}: {ready['message']}")
 
     def _ready(self, collection: str) -> str:
         status: str = self._pools.condition(collection, POOL).get("status", "")
@@ -254,7 +257,7 @@ def _start_operator(scene: SandboxScene, story: Story) -> None:
         port = free_port()
         flags = [
             f"--config={config}",
-            f"--controllers={','.join(_controllers())}",
+            "--controllers=graph,poolrelay",
             f"--health-probe-bind-address=127.0.0.1:{port}",
             "--metrics-bind-address=0",
         ]
@@ -269,12 +272,6 @@ def _start_operator(scene: SandboxScene, story: Story) -> None:
         if "in use" not in tail(scene) or attempt == ATTEMPTS - 1:
             break
     raise UserError(f"the operator did not become ready; its log ends:\n{tail(scene)}")
-
-
-def _controllers() -> list[str]:
-    from isthmus.app.options import CONTROLLERS
-
-    return [name for name in ("graph", "poolrelay") if name in CONTROLLERS]
 
 
 def _is_ready(port: int) -> bool:
