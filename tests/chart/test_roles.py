@@ -110,6 +110,7 @@ def test_leases_must_be_granted_in_their_namespace_only_and_only_where_one_leads
     ("controllers", "groups"),
     [
         (["modelserving"], {"workload.serving.volcano.sh"}),
+        (["graph"], {"nvidia.com"}),
         (["poolrelay"], {"nvidia.com", "multicluster.x-k8s.io", "about.k8s.io"}),
     ],
 )
