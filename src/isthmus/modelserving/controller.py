@@ -25,6 +25,7 @@ from isthmus.kube.errors import ApiError, Conflict, Invalid
 from isthmus.modelserving.decisions import Decisions
 from isthmus.modelserving.executor import ApiGone, Executor
 from isthmus.modelserving.gangapi import GangApi
+from isthmus.modelserving.news import News
 from isthmus.modelserving.plan.causes import recovery_text
 from isthmus.modelserving.plan.gang import in_cluster, is_ganged
 from isthmus.modelserving.plan.model import Act, Plan, State
@@ -50,10 +51,11 @@ class _Told:
     """What people have been told about one ModelServing: the states of its instances, None before its first
     pass, and its problems. A successor of the same name begins anew."""
 
-    __slots__ = ("problems", "states", "uid")
+    __slots__ = ("news", "problems", "states", "uid")
 
     def __init__(self, uid: str) -> None:
         self.uid = uid
+        self.news = News()
         self.states: dict[tuple[str, str], State] | None = None
         self.problems: tuple[tuple[str, str], ...] = ()
 
@@ -130,8 +132,11 @@ class ModelServingController:
         if failed:
             raise ExceptionGroup(f"{len(failed)} actions failed", failed)
         waits = [] if planned.recheck_at is None else [max(0.0, planned.recheck_at - self._clock.now())]
-        if deferred_s is not None:
-            waits.append(deferred_s)
+        waits += [
+            wait_s
+            for wait_s in (deferred_s, self._told_of(view.serving).news.remaining_s(self._clock.monotonic()))
+            if wait_s is not None
+        ]
         if gone or (view.desired.offer.served is None and is_ganged(view.desired.spec)):
             waits.append(API_RETRY_S)
         return Again(min(waits)) if waits else DONE
@@ -146,14 +151,15 @@ class ModelServingController:
     def _tell(self, key: Key, view: View, planned: Plan, failed: list[IsthmusError]) -> None:
         """Events for what changed since the last pass (MS-106), and for what a person must mend."""
         regarding, told = ObjectRef.to(MODEL_SERVINGS, view.serving), self._told_of(view.serving)
-        for group, role_id, state in _changes(told, view, planned):
-            role = role_id.rpartition("-")[0]
+        told.news.note(_changes(told, view, planned))
+        for message in told.news.take(planned.states.values(), self._clock.monotonic()):
+            group, role_id = message.replicas[0]
             self._recorder.emit(
                 regarding,
                 type="Normal",
-                reason=_REASONS[state],
+                reason=_REASONS[message.state],
                 action="Reconcile",
-                note=f"Role {role}/{role_id} in ServingGroup {group} is now {state}",
+                note=message.note,
                 related=ObjectRef("v1", "Pod", key[0], pod_name(group, role_id, 0)),
             )
         for last in planned.status.recoveries:
@@ -196,7 +202,7 @@ class ModelServingController:
         self.decisions.forget(key)
 
 
-def _changes(told: _Told, view: View, planned: Plan) -> list[tuple[str, str, State]]:
+def _changes(told: _Told, view: View, planned: Plan) -> dict[tuple[str, str], State]:
     before = told.states
     if before is None:  # a restart is no news: what was there already is where the telling begins
         before = {
@@ -205,11 +211,7 @@ def _changes(told: _Told, view: View, planned: Plan) -> list[tuple[str, str, Sta
             for instance in group.each()
         }
     told.states = planned.states
-    return [
-        (group, role_id, state)
-        for (group, role_id), state in planned.states.items()
-        if before.get((group, role_id)) is not state
-    ]
+    return {each: state for each, state in planned.states.items() if before.get(each) is not state}
 
 
 def _in_short(view: View) -> dict[str, str | int]:

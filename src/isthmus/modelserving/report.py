@@ -18,7 +18,7 @@ from isthmus.kube.client import Client, PatchKind
 from isthmus.kube.errors import NotFound
 from isthmus.runtime.expect import Expectations
 
-STATUS_SPACING_S = 1.0
+STATUS_SPACING_S = 5.0
 """Seconds between two writes of one status when neither is urgent."""
 
 

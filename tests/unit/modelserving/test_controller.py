@@ -405,9 +405,10 @@ async def test_transitions_of_roles_must_be_told_and_nothing_else() -> None:
     rig = Rig(serving(role("pre-fill", 2), role("q", 0)), stored=False)
     await rig.go()
     assert rig.recorder.news() == [
-        f"Normal RoleCreating: Role pre-fill/pre-fill-{n} in ServingGroup a-0 is now Creating" for n in (0, 1)
+        "Normal RoleCreating: Roles pre-fill/pre-fill-0 in ServingGroup a-0, "
+        "pre-fill/pre-fill-1 in ServingGroup a-0 are now Creating"
     ]
-    assert rig.recorder.related == ["a-0-pre-fill-0-0", "a-0-pre-fill-1-0"]
+    assert rig.recorder.related == ["a-0-pre-fill-0-0"]
     assert rig.recorder.regarding == {("ModelServing", "uid-a")}
     rig.arrive()
     await rig.go()
@@ -417,7 +418,8 @@ async def test_transitions_of_roles_must_be_told_and_nothing_else() -> None:
         rig.bench.put(replace(pod, status=ready_status()))
     await rig.go()
     assert rig.recorder.news() == [
-        f"Normal RoleRunning: Role pre-fill/pre-fill-{n} in ServingGroup a-0 is now Running" for n in (0, 1)
+        "Normal RoleRunning: Roles pre-fill/pre-fill-0 in ServingGroup a-0, "
+        "pre-fill/pre-fill-1 in ServingGroup a-0 are now Running"
     ]
     rig.bench.put(serving(role("pre-fill", 1), role("q", 0), generation=2))
     await rig.go()
@@ -443,7 +445,7 @@ async def test_restart_must_be_no_news() -> None:
     rig.start()
     await rig.go()
     assert rig.recorder.news() == [
-        f"Normal RoleCreating: Role p/p-{n} in ServingGroup a-2 is now Creating" for n in (0, 1)
+        "Normal RoleCreating: Roles p/p-0 in ServingGroup a-2, p/p-1 in ServingGroup a-2 are now Creating"
     ]
 
 

@@ -99,7 +99,7 @@ async def test_counts_that_grow_must_wait_and_then_go_out() -> None:
     assert await bench.write(more) == pytest.approx(STATUS_SPACING_S)
     await bench.clock.advance(0.75)
     assert await bench.write(more) == pytest.approx(STATUS_SPACING_S - 0.75)
-    await bench.clock.advance(0.25)
+    await bench.clock.advance(STATUS_SPACING_S - 0.75)
     assert await bench.write(more) is None
     assert [each["status"]["availableReplicas"] for each in bench.client.sent] == [1, 2]
 

@@ -7,8 +7,11 @@ returned.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from isthmus.api.modelserving import Recovery
-from isthmus.api.names import role_id
+from isthmus.api.names import ordinal, role_id
 from isthmus.api.podgroups import PodGroup, PodGroupSpec
 from isthmus.api.pods import ServingPod, ServingService
 from isthmus.modelserving.plan.model import (
@@ -21,6 +24,7 @@ from isthmus.modelserving.plan.model import (
     DeleteService,
     Group,
     Instance,
+    RoleTarget,
     RoleTemplate,
     State,
 )
@@ -30,6 +34,8 @@ MAX_PODS_PER_PASS = 1000
 is there."""
 MAX_REASONS = 100
 """Reasons that one pass gives; nobody reads more."""
+
+_NOTHING: Mapping[str, RoleTarget] = MappingProxyType({})
 
 
 class Draft:
@@ -91,8 +97,9 @@ class Draft:
         if instance.live:
             self.because(f"delete {group.name}/{instance.id}: {why}")
 
-    def delete_group(self, group: Group, why: str) -> None:
-        """Remove all that is left of a group."""
+    def delete_group(self, group: Group, why: str, lasting: Mapping[str, RoleTarget] = _NOTHING) -> None:
+        """Remove all that is left of a group, but the Services that it has again when it is made as
+        `lasting`: they say nothing of its templates."""
         self.deleting.add(group.name)
         began = False
         for instance in group.each():
@@ -101,6 +108,9 @@ class Draft:
                 began = True
             self.states[group.name, instance.id] = State.DELETING
         for service in group.services.values():
+            labels = service.metadata.labels
+            if labels.role in lasting and lasting[labels.role].has_service_of(ordinal(labels.role_id)):
+                continue
             self.actions.append(DeleteService(service, why))
             began = True
         if group.pod_group is not None:

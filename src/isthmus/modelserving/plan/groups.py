@@ -8,13 +8,15 @@ observed states serves the whole pass (R03).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from isthmus.api.names import group_name
 from isthmus.modelserving.plan import numbers, rollout, scaling
 from isthmus.modelserving.plan.draft import Draft
-from isthmus.modelserving.plan.gang import sweep_pod_groups
+from isthmus.modelserving.plan.gang import plan_pod_group, sweep_pod_groups
 from isthmus.modelserving.plan.model import Desired, Group, RoleTarget, State
 from isthmus.modelserving.plan.observe import targets
 from isthmus.modelserving.plan.roles import kept_revision, plan_roles
@@ -29,12 +31,14 @@ def plan_groups(groups: Mapping[int, Group], desired: Desired, draft: Draft) -> 
     for gap in gaps:
         if gap.hollow:  # they are there as soon as they are wanted (MS-299)
             draft.hollow[gap.revision] = draft.hollow.get(gap.revision, 0) + gap.number
+    surplus = _surplus(present, desired)
     for group in present.values():
         if group.state is State.DELETING:
-            draft.delete_group(group, group.broken or "is being deleted")
-    _remove_surplus(present, desired, draft)
+            _make_way(group, group.broken or "is being deleted", surplus, kept, desired, draft)
+        elif group.ordinal in surplus:
+            draft.delete_group(group, f"scaled to {desired.spec.replicas} groups")
     if not desired.by_role:
-        _replace_outdated(present, desired, draft)
+        _replace_outdated(present, kept, desired, draft)
     for group in present.values():
         if group.name not in draft.deleting:
             target = targets(group.ordinal, group.revision, desired)
@@ -45,18 +49,18 @@ def plan_groups(groups: Mapping[int, Group], desired: Desired, draft: Draft) -> 
     sweep_pod_groups((group for group in groups.values() if not group.exists), desired, draft)
 
 
-def _remove_surplus(present: Mapping[int, Group], desired: Desired, draft: Draft) -> None:
-    """Remove groups down to the count; those on their way out are counted and come first (MS-56)."""
+def _surplus(present: Mapping[int, Group], desired: Desired) -> set[int]:
+    """Which groups go to come down to the count; those on their way out are counted and come first
+    (MS-56)."""
     candidates = [
-        scaling.Candidate(group.ordinal, _running(group, draft), group.cost) for group in present.values()
+        scaling.Candidate(group.ordinal, group.state is State.RUNNING, group.cost)
+        for group in present.values()
     ]
     surplus = len(present) - desired.spec.replicas
-    for ordinal in scaling.victims(candidates, surplus, desired.group_partition):
-        if present[ordinal].name not in draft.deleting:
-            draft.delete_group(present[ordinal], f"scaled to {desired.spec.replicas} groups")
+    return set(scaling.victims(candidates, surplus, desired.group_partition))
 
 
-def _replace_outdated(present: Mapping[int, Group], desired: Desired, draft: Draft) -> None:
+def _replace_outdated(present: Mapping[int, Group], kept: str, desired: Desired, draft: Draft) -> None:
     """Remove outdated groups as far as the budget allows; their ordinals are filled again once they are gone
     (MS-70)."""
     members = [
@@ -76,10 +80,29 @@ def _replace_outdated(present: Mapping[int, Group], desired: Desired, draft: Dra
     allowed = numbers.max_unavailable(value, desired.spec.replicas)
     going = rollout.replace(members, desired.spec.replicas - sum(draft.hollow.values()), allowed)
     for ordinal in going:
-        draft.delete_group(present[ordinal], f"is replaced by revision {desired.revision.name}")
+        why = f"is replaced by revision {desired.revision.name}"
+        _make_way(present[ordinal], why, set(), kept, desired, draft)
     waiting = [m.ordinal for m in members if m.outdated and not m.protected and m.ordinal not in going]
     if waiting:
         draft.because(f"{len(waiting)} outdated groups wait: at most {allowed} may be unavailable")
+
+
+def _make_way(
+    group: Group, why: str, surplus: Collection[int], kept: str, desired: Desired, draft: Draft
+) -> None:
+    """Remove a group that is made again at its ordinal, unless it is one too many. The Services that it has
+    again stay (MS-64), and so does its PodGroup for the new pods, unless it broke or the policy is to make
+    groups again as a whole (MS-85)."""
+    if group.ordinal in surplus or group.ordinal >= desired.spec.replicas:
+        draft.delete_group(group, why)
+        return
+    lasting = _due(group.ordinal, kept, desired)
+    if group.broken or desired.spec.recovery_policy == "ServingGroupRecreate":
+        draft.delete_group(group, why, lasting)
+        return
+    draft.delete_group(replace(group, pod_group=None), why, lasting)
+    if group.pod_group is not None:
+        plan_pod_group(group, {}, desired, draft)
 
 
 class _Gap(NamedTuple):

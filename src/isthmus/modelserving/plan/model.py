@@ -68,6 +68,10 @@ class RoleTarget(msgspec.Struct, frozen=True, gc=False):
     revision: str
     count: int
 
+    def has_service_of(self, ordinal: int) -> bool:
+        """Whether the instance with this ordinal is one of it, and has a headless Service."""
+        return self.template.has_service and 0 <= ordinal < self.count
+
 
 class Offer(msgspec.Struct, frozen=True, gc=False):
     """What the cluster has for gang scheduling. `served`: whether it has the PodGroup API; None while that,

@@ -32,9 +32,13 @@ def plan_roles(group: Group, target: dict[str, RoleTarget], desired: Desired, dr
     claimed: set[str] = set()
     plan_pod_group(group, target, desired, draft)
     for role, each in target.items():
-        kept = _settle_count(group, role, each, desired, draft)
+        kept, surplus = _settle_count(group, role, each, desired, draft)
         if desired.by_role:
             kept = _roll(group, each, kept, desired, draft)
+        going = group.instances.get(role, {}).keys() - {instance.ordinal for instance in kept} - surplus
+        for ordinal in going:
+            if _for_new(each, ordinal, desired).has_service_of(ordinal):  # it is made again
+                claimed.add(service_name(group.name, role_id(role, ordinal)))
         for instance in kept:
             _repair(group, each, instance, desired, draft, claimed)
         for ordinal in scaling.missing_ordinals(group.instances.get(role, {}).keys(), each.count):
@@ -52,8 +56,9 @@ def plan_roles(group: Group, target: dict[str, RoleTarget], desired: Desired, dr
 
 def _settle_count(
     group: Group, role: str, target: RoleTarget, desired: Desired, draft: Draft
-) -> list[Instance]:
-    """Remove what is broken and what is too much; return the instances that stay (MS-60 to MS-62)."""
+) -> tuple[list[Instance], set[int]]:
+    """Remove what is broken and what is too much; return the instances that stay, and the ordinals of those
+    too many (MS-60 to MS-62)."""
     staying: dict[int, Instance] = {}
     for instance in group.instances.get(role, {}).values():
         if instance.state is State.DELETING:
@@ -62,9 +67,10 @@ def _settle_count(
             staying[instance.ordinal] = instance
     protected = role_partition(target.template.name, target.count, desired)
     candidates = [scaling.Candidate(i.ordinal, i.state is State.RUNNING, i.cost) for i in staying.values()]
-    for ordinal in scaling.victims(candidates, len(staying) - target.count, protected):
+    surplus = scaling.victims(candidates, len(staying) - target.count, protected)
+    for ordinal in surplus:
         draft.delete_instance(group, staying.pop(ordinal), f"{role} is scaled to {target.count}")
-    return list(staying.values())
+    return list(staying.values()), set(surplus)
 
 
 def _roll(

@@ -35,7 +35,17 @@ from isthmus.modelserving.plan.model import (
 )
 from isthmus.modelserving.plan.reconcile import Revisions, phase, plan
 from tests.support import manifests
-from tests.support.serving import Scene, actions, conditions, in_words, role, serving, unique, with_meta
+from tests.support.serving import (
+    Scene,
+    actions,
+    conditions,
+    in_words,
+    pods_deleted,
+    role,
+    serving,
+    unique,
+    with_meta,
+)
 
 UNKNOWN = Offer(served=None)
 OLD_API = Offer(served=True, fields={k: None for k in FIELDS if not k.startswith("subGroupPolicy")})
@@ -436,6 +446,58 @@ def test_group_that_goes_must_take_its_pod_group_along() -> None:
     scene = Gang(serving(role("p"), replicas=1)).has_groups(0, 1)
     scene.has_pod_group("a-0").has_pod_group("a-1")
     assert in_words(scene.planned()) == ["delete PodGroup a-1", "delete pod a-1-p-0-0"]
+
+
+OLD = serving(role("p", 1, 1, image="old"))
+
+
+def rolling(**spec: Any) -> Gang:
+    """A group of the old template, and the new one wanted."""
+    of = serving(role("p", 1, 1), **spec)
+    scene = Gang(of)
+    scene.revisions = Scene(of, stored=[OLD, of]).revisions
+    return scene.has_group(0, of=OLD).has_pod_group("a-0")
+
+
+@pytest.mark.covers("MS-64", "MS-69", "MS-96")
+def test_group_that_is_rolled_must_keep_its_pod_group_for_its_successor() -> None:
+    scene = rolling()
+    assert pods_deleted(scene.planned()) == {"a-0-p-0-0", "a-0-p-0-1"}
+    assert scene.words() == []
+    scene.terminate("a-0")
+    assert scene.words() == []
+    scene.pods.clear()
+    scene.services.clear()
+    assert scene.words() == []
+    made = [each for each in actions(scene.planned()) if isinstance(each, CreatePod)]
+    assert len(made) == 2
+    assert all(each.ganged for each in made)
+
+
+@pytest.mark.covers("MS-96")
+def test_pod_group_of_a_group_that_is_rolled_must_follow_the_spec_meanwhile() -> None:
+    scene = rolling()
+    scene.has_pod_group("a-0", serving(role("p", 3)))
+    assert scene.words() == ["repair PodGroup a-0"]
+    scene.terminate("a-0")
+    assert scene.words() == ["repair PodGroup a-0"]
+    other = rolling(schedulerName="x")
+    assert other.words() == ["delete PodGroup a-0"]
+
+
+@pytest.mark.covers("MS-64", "MS-85")
+def test_policy_of_whole_groups_must_take_the_pod_group_along_in_a_rollout_too() -> None:
+    scene = rolling(recovery="ServingGroupRecreate")
+    assert scene.words() == ["delete PodGroup a-0"]
+    scene.terminate("a-0")
+    assert scene.words() == ["delete PodGroup a-0"]
+
+
+@pytest.mark.covers("MS-56", "MS-64", "R13")
+def test_group_on_its_way_out_that_is_not_wanted_must_take_everything_along() -> None:
+    scene = Gang(serving(role("p", 1, 1), replicas=0)).has_group(0).has_pod_group("a-0")
+    scene.terminate("a-0")
+    assert in_words(scene.planned()) == ["delete PodGroup a-0", "delete Service a-0-p-0-0"]
 
 
 @pytest.mark.covers("MS-85", "MS-64")

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from isthmus.api.meta import Raw
 from isthmus.api.modelserving import ModelServing
 from isthmus.modelserving.plan.draft import MAX_PODS_PER_PASS
-from isthmus.modelserving.plan.model import Act, Blocked, CreatePod, Done
+from isthmus.modelserving.plan.model import Act, Blocked, CreatePod, DeleteService, Done
 from tests.support.serving import (
     Scene,
     actions,
@@ -396,21 +397,48 @@ def test_rollout_that_waits_must_say_so() -> None:
 
 
 @pytest.mark.covers("MS-64", "MS-85")
-def test_deleted_group_must_lose_its_services_and_come_back_only_when_it_is_gone() -> None:
+def test_deleted_group_must_keep_the_services_it_has_again_and_come_back_only_when_its_pods_are_gone() -> (
+    None
+):
     scene = Scene(serving(role("p", 1, 1), role("q"), recovery="ServingGroupRecreate")).has_group(0)
     scene.terminate("a-0-p-0-1")
-    assert in_words(scene.plan()) == [
-        "delete Service a-0-p-0-0",
-        "delete pod a-0-p-0-0",
-        "delete pod a-0-q-0-0",
-    ]
+    assert in_words(scene.plan()) == ["delete pod a-0-p-0-0", "delete pod a-0-q-0-0"]
     scene.terminate("a-0")
-    assert in_words(scene.plan()) == ["delete Service a-0-p-0-0"]
-    scene.services.clear()
     decision = scene.reported().decision
     assert isinstance(decision, Blocked)
     scene.lose("a-0")
-    assert len(pods_created(scene.plan())) == 3
+    assert in_words(scene.plan()) == [
+        "create pod a-0-p-0-0",
+        "create pod a-0-p-0-1",
+        "create pod a-0-q-0-0",
+    ]
+
+
+@pytest.mark.covers("MS-64")
+@pytest.mark.parametrize(
+    ("now", "gone"),
+    [
+        (role("p", 2, 1, image="new"), set()),
+        (role("p", 1, 1, image="new"), {"a-0-p-1-0"}),
+        (role("p", 2, image="new"), {"a-0-p-0-0", "a-0-p-1-0"}),
+        (role("o", 2, 1, image="new"), {"a-0-p-0-0", "a-0-p-1-0"}),
+    ],
+)
+def test_replaced_group_must_lose_only_the_services_that_it_will_not_have_again(
+    now: Raw, gone: set[str]
+) -> None:
+    before = serving(role("p", 2, 1), replicas=1)
+    scene = Scene(serving(now, replicas=1), stored=[before]).has_group(0, of=before)
+    planned = actions(scene.plan())
+    assert {each.service.metadata.name for each in planned if isinstance(each, DeleteService)} == gone
+
+
+@pytest.mark.covers("MS-64", "MS-56")
+def test_surplus_group_must_lose_all_its_services() -> None:
+    scene = Scene(serving(role("p", 1, 1), replicas=1)).has_groups(0, 1)
+    assert "delete Service a-1-p-0-0" in in_words(scene.plan())
+    scene.terminate("a-1")
+    assert in_words(scene.plan()) == ["delete Service a-1-p-0-0"]
 
 
 def test_act_must_give_a_bounded_number_of_reasons_quickly() -> None:

@@ -92,6 +92,18 @@ def test_surplus_role_replicas_must_go_with_their_services(
     assert services == {f"a-0-p-{number}-0" for number in gone}
 
 
+@pytest.mark.covers("MS-66", "MS-71")
+def test_role_replica_that_comes_back_must_keep_its_service() -> None:
+    before = serving(role("p", 1, 1), by_role=True)
+    after = serving(role("p", 1, 1, image="new"), by_role=True)
+    scene = Scene(after, stored=[before, after]).has_group(0, of=before)
+    assert in_words(scene.plan()) == ["delete pod a-0-p-0-0", "delete pod a-0-p-0-1"]
+    scene.terminate("a-0-p-0")
+    assert in_words(scene.plan()) == []
+    scene.lose("a-0-p-0")
+    assert in_words(scene.plan()) == ["create pod a-0-p-0-0", "create pod a-0-p-0-1"]
+
+
 @pytest.mark.covers("MS-240")
 def test_replica_on_its_way_out_must_count_for_scaling_down() -> None:
     scene = Scene(serving(role("p", 2))).has_group(0).has_instance("a-0", "p", 2).terminate("a-0-p-2")
