@@ -75,8 +75,9 @@ async def both_answer(world: World, *processes: OperatorProcess) -> None:
 
 
 def last_renewal(rows: list[Row]) -> float:
-    """When the last successful write to the Lease came in."""
-    return max(row.at for row in rows if row.resource == "leases" and row.code < 300)
+    """When the last successful write to the Lease of the election came in."""
+    renewals = (row for row in rows if row.resource == "leases" and row.name == "isthmus-operator")
+    return max(row.at for row in renewals if row.code < 300)
 
 
 @pytest.mark.covers("R15", "MS-430", "MS-115")
@@ -106,7 +107,7 @@ async def test_leader_frozen_past_its_lease_must_write_nothing_any_more_and_exit
     of_second = writes_in(cluster, users[1][0], world.namespace)
     # A renewal that was half sent when it froze is refused, since it says which version it renews.
     late = [row for row in of_first if row.at >= last_renewal(of_first) + RENEW_S and row.code != 409]
-    assert late == []
+    assert late == [], [(r.at, r.verb, r.resource, r.name, r.code) for r in of_first[-12:]]
     done = [row for row in of_first if row.code < 300]
     assert max(row.at for row in done) < min(row.at for row in of_second if row.code < 300)
 
@@ -115,8 +116,8 @@ async def test_leader_frozen_past_its_lease_must_write_nothing_any_more_and_exit
 async def test_leader_frozen_in_the_middle_of_its_work_must_harm_nothing_with_what_was_on_its_way(
     world: World, cluster: Cluster, users: tuple[User, User], replica: Replica
 ) -> None:
-    """What it had handed to its event loop when it froze leaves when it wakes up: no check can hold that.
-    It is bounded, and each write says what it means, so that it changes nothing that the next leader did."""
+    """The one write that it may have been sending when it froze can end when it wakes up: no check can hold
+    that. It says what it means, so that it changes nothing that the next leader did."""
     world.create(serving("a", 1))
     async with replica(users[0][1]) as first:
         await leading(first)
@@ -138,8 +139,8 @@ async def test_leader_frozen_in_the_middle_of_its_work_must_harm_nothing_with_wh
             assert world.uids() == uids
     of_first = writes_in(cluster, users[0][0], world.namespace)
     late = [row for row in of_first if row.at >= last_renewal(of_first) + RENEW_S]
-    assert len(late) <= 64  # connections of one client
-    # A status may still be overwritten, and is mended by the leader, who hears of it.
+    assert len([row for row in late if row.resource != "leases"]) <= 1
+    # A status may be overwritten, and is mended by the leader, who hears of it.
     assert {row.resource for row in late if row.code != 409} <= {"modelservings/status", "events"}
 
 
@@ -165,7 +166,7 @@ async def test_sigterm_must_release_the_lease_so_that_the_other_leads_at_once(
             assert await second.stop() == 0
     assert holder(world) == ""
     released = last_renewal(writes_in(cluster, users[0][0], world.namespace))
-    taken = [r for r in writes_in(cluster, users[1][0], world.namespace) if r.resource == "leases"]
+    taken = [r for r in writes_in(cluster, users[1][0], world.namespace) if r.name == "isthmus-operator"]
     # Had it not been released, nobody could have had it before the end of the lease.
     assert min(row.at for row in taken if row.code < 300) - released < LEASE_S - 1
 

@@ -7,7 +7,7 @@ watches, asks the cluster for before it starts, and shows in its health. It star
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from isthmus.api.meta import Key, Object, Resource
@@ -56,6 +56,7 @@ class Building:
         self._watches: list[Reflector[Any]] = []
         self._controllers: list[Controller] = []
         self._recorders: list[EventRecorder] = []
+        self._farewells: list[Callable[[], Awaitable[None]]] = []
         self._watch_metrics = WatchMetrics(metrics.registry)
 
     def cache(self, resource: Resource[T], *, selector: str = "", name: str = "") -> Cache[T]:
@@ -121,6 +122,10 @@ class Building:
             )
         )
 
+    def farewell(self, fn: Callable[[], Awaitable[None]]) -> None:
+        """Call `fn` when no worker runs any more, and this process still leads."""
+        self._farewells.append(fn)
+
     def parts(self, election: LeaderElector | None) -> Parts:
         """All of it, for the manager."""
         return Parts(
@@ -130,6 +135,7 @@ class Building:
             election=election,
             optionals=self.optionals,
             recorders=self._recorders,
+            farewells=self._farewells,
         )
 
     def _make(self, resource: Resource[T], selector: str, name: str) -> Cache[T]:

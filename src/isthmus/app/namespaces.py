@@ -1,32 +1,26 @@
 """How an operator of some namespaces and one of the whole cluster keep out of each other's way (R33).
 
-operator.py calls `claim` before the controllers are built, and `give_back` when they have ended; see
-runtime/claims.py. Without the rights that it takes the operator works all the same, and says which are
-missing.
+operator.py calls `claim` before the controllers are built; see runtime/claims.py. Without the rights that it
+takes the operator works all the same, and says which are missing.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from typing import Final
 
 from isthmus import logs
 from isthmus.api.configcheck import parse_duration
 from isthmus.api.coordination import LEASES
 from isthmus.app.building import Building
-from isthmus.kube.client import Client
 from isthmus.kube.errors import Forbidden
 from isthmus.runtime.claims import LABEL, Claimant, OtherClaims, Times, holder_name
 
 log = logs.get(__name__)
 
 QUEUE: Final = "namespaces"
-RELEASE_S: Final = 3.0
-"""Seconds that giving back may take."""
 
 
-async def claim(building: Building, lease_client: Client) -> Claimant | None:
+async def claim(building: Building) -> None:
     """Let controllers work only where this operator may: a restricted one in the namespaces that it holds,
     which the Claimant sees to; one of the whole cluster where nobody else does."""
     options = building.options
@@ -40,10 +34,10 @@ async def claim(building: Building, lease_client: Client) -> Claimant | None:
             )
         else:
             building.claims = OtherClaims(building.cache(LEASES, selector=LABEL), building.clock)
-        return None
+        return
     scope = options.configuration.namespace.scope
     claimant = Claimant(
-        lease_client,
+        building.client,
         options.namespaces,
         holder=holder_name(
             options.lease_namespace or options.config.namespace,
@@ -55,12 +49,4 @@ async def claim(building: Building, lease_client: Client) -> Claimant | None:
     )
     building.control(QUEUE, claimant.reconcile, building.queue(QUEUE, claimant.keys))
     building.claims = claimant
-    return claimant
-
-
-async def give_back(claimant: Claimant | None) -> None:
-    """What is held is free for others from now on."""
-    if claimant is not None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(RELEASE_S):
-                await claimant.release()
+    building.farewell(claimant.release)

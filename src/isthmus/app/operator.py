@@ -20,7 +20,7 @@ from isthmus import logs
 from isthmus.api.meta import Resource
 from isthmus.app import graph, modelserving, poolrelay
 from isthmus.app.building import Building
-from isthmus.app.namespaces import claim, give_back
+from isthmus.app.namespaces import claim
 from isthmus.app.options import OperatorOptions
 from isthmus.app.preflight import answers, may_watch, served_controllers
 from isthmus.clock import Clock, SystemClock
@@ -81,7 +81,7 @@ async def run(options: OperatorOptions, *, clock: Clock | None = None) -> Exit:
             controllers = await served_controllers(options, client, needs)
             building = Building(options, client, clock, metrics)
             async with answers(options):
-                claimant = await claim(building, lease_client)
+                await claim(building)
                 manager = await _build(building, controllers, election)
             for server in building.servers:
                 server.bind()
@@ -96,10 +96,7 @@ async def run(options: OperatorOptions, *, clock: Clock | None = None) -> Exit:
                 controllers=controllers,
             )
             with _signals(manager):
-                try:
-                    return await manager.run()
-                finally:
-                    await give_back(claimant)
+                return await manager.run()
 
 
 def tame_collector() -> None:

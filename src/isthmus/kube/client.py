@@ -24,6 +24,7 @@ from isthmus.errors import IsthmusError
 from isthmus.kube import answers, errors, retry
 from isthmus.kube.answers import Page, Written
 from isthmus.kube.config import ClusterConfig
+from isthmus.kube.discovery import Discovery
 from isthmus.kube.gate import OpenGate, WriteGate
 from isthmus.kube.limiter import Limiter
 from isthmus.kube.metrics import ClientMetrics
@@ -81,6 +82,7 @@ class Client:
         self._transport = Transport(
             config, user_agent=user_agent, clock=self._clock, gate=gate or OpenGate(), metrics=metrics
         )
+        self._discovery = Discovery(self.get_raw, self._clock)
 
     @property
     def config(self) -> ClusterConfig:
@@ -196,17 +198,9 @@ class Client:
         return await self._call("GET", path, repeatable=True)
 
     async def served(self, resource: Resource[Any]) -> bool:
-        """Whether the server has the resource in that group and version. Errors but NotFound are raised."""
-        group = f"/apis/{resource.group}" if resource.group else "/api"
-        path = f"{group}/{resource.version}"
-        try:
-            body = await self.get_raw(path)
-        except errors.NotFound:
-            return False
-        try:
-            return any(r.name == resource.plural for r in _discovery_decoder.decode(body).resources)
-        except msgspec.DecodeError as error:
-            raise errors.WrongAnswer(f"GET {path}: {error}") from error
+        """Whether the server has the resource in that group and version. Raises what went wrong; that there
+        is no such API is an answer."""
+        return await self._discovery.served(resource)
 
     # Writes
 
@@ -365,17 +359,6 @@ class Client:
             if delay is None or self._clock.monotonic() + delay >= deadline:
                 raise error
             await self._clock.sleep(delay)
-
-
-class _ApiResource(msgspec.Struct):
-    name: str
-
-
-class _ApiResourceList(msgspec.Struct):
-    resources: list[_ApiResource]
-
-
-_discovery_decoder: Final = msgspec.json.Decoder(_ApiResourceList)
 
 
 def _path(resource: Resource[Any], namespace: str, name: str = "", subresource: str = "") -> str:

@@ -1,9 +1,10 @@
 """One HTTP exchange with an API server: credentials, TLS, proxy, pool and deadlines; no retry, no meaning.
 
 client.py calls `send` for each attempt and `watch` for each stream, and gets status and bytes, or Unreachable
-with whether the request can have left. Writes are put to the gate inside `_Request.send`, that is after the
-wait for a connection and right before the bytes go out, also where aiohttp itself sends an idempotent request
-again on a fresh connection (R15). Redirects are never followed: they would carry the token elsewhere.
+with whether the request can have left. Writes are put to the gate inside `_Request`, that is after the wait
+for a connection and right before the bytes go to the kernel, one write at a time, also where aiohttp itself
+sends an idempotent request again on a fresh connection (R15). Redirects are never followed: they would carry
+the token elsewhere.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from yarl import URL
 from isthmus.clock import Clock
 from isthmus.kube.answers import error_from
 from isthmus.kube.config import ClusterConfig
-from isthmus.kube.errors import Unreachable
+from isthmus.kube.errors import Unreachable, WriteRefused
 from isthmus.kube.gate import WriteGate
 from isthmus.kube.metrics import ClientMetrics
 from isthmus.kube.stream import WatchStream
@@ -64,12 +65,43 @@ _attempt: ContextVar[_Attempt] = ContextVar("attempt")
 
 
 def _request_class(gate: WriteGate) -> type[aiohttp.ClientRequest]:
+    turn = asyncio.Lock()
+
     class _Request(aiohttp.ClientRequest):
         async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
-            if self.method not in _READS:
+            if self.method not in _READS and not self.body:
                 gate.check()
             _attempt.get().sent = True
             return await super().send(conn)
+
+        async def write_bytes(
+            self,
+            writer: aiohttp.abc.AbstractStreamWriter,
+            conn: aiohttp.connector.Connection,
+            content_length: int | None = None,
+        ) -> None:
+            """Everything of a write that has a body leaves here, one write at a time between the gate and the
+            kernel: what a loop that stands still has let through, it would send when it wakes up."""
+            if self.method in _READS:
+                await super().write_bytes(writer, conn, content_length)
+                return
+            async with turn:
+                try:
+                    gate.check()
+                except WriteRefused as refused:
+                    if conn.protocol is not None:
+                        conn.protocol.set_exception(refused)
+                    return
+                writing = asyncio.ensure_future(  # noqa: TID251 - awaited below
+                    super().write_bytes(writer, conn, content_length)
+                )
+                try:
+                    await asyncio.sleep(0)  # it writes to the transport
+                    await asyncio.sleep(0)  # which uvloop gives to the kernel at the end of a turn
+                except asyncio.CancelledError:
+                    writing.cancel()
+                    raise
+            await writing
 
     return _Request
 

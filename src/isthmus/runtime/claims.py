@@ -129,7 +129,8 @@ class OtherClaims:
 
 class Claimant:
     """The claims of a restricted operator. Give `reconcile` to a runtime Controller with the keys of `keys`,
-    and call `release` when no worker runs any more. `client` is one without a gate, as an elector's.
+    and call `release` when no worker runs any more but this process still leads: a claim is for all replicas,
+    so a former leader must not touch it (R15).
 
     Without the right to hold Leases in its namespaces it works there all the same, and says what is missing.
     """

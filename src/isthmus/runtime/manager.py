@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import enum
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Literal, NamedTuple, Protocol
@@ -95,7 +96,8 @@ class Optional(Protocol):
 @dataclass(frozen=True, kw_only=True)
 class Parts:
     """What a process is made of. Without `election` it leads from the start. `background` names tasks that
-    every replica runs as long as it runs at all."""
+    every replica runs as long as it runs at all; `farewells` are called when a leader's workers have ended in
+    good order, while it may still write."""
 
     caches: Sequence[AnyCache] = ()
     watches: Sequence[Watch] = ()
@@ -103,6 +105,7 @@ class Parts:
     election: LeaderElector | None = None
     optionals: Sequence[Optional] = ()
     recorders: Sequence[EventRecorder] = ()
+    farewells: Sequence[Callable[[], Awaitable[None]]] = ()
     background: Mapping[str, Callable[[], Awaitable[None]]] = field(default_factory=dict)
 
 
@@ -112,6 +115,7 @@ class Settings(NamedTuple):
 
     watch_age_s: float = 180.0
     workers_s: float = 15.0
+    farewells_s: float = 2.0
     events_s: float = 2.0
     release_s: float = 3.0
     servers_s: float = 6.0
@@ -343,6 +347,11 @@ class Manager:
         names = [f"controller/{controller.name}" for controller in self._parts.controllers]
         if not await self._supervisor().finish(names, seconds):
             log.warning("reconciles were cut short", after_s=seconds)
+        if seconds > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.farewells_s):
+                    for farewell in self._parts.farewells:
+                        await farewell()
 
 
 def _optional_name(optional: Optional) -> str:

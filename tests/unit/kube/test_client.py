@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from isthmus.api.meta import Object, Resource
 from isthmus.kube import errors
 from isthmus.kube.client import Client, PatchKind
 from isthmus.kube.config import ClusterConfig
@@ -215,27 +214,32 @@ async def test_wrong_answer_must_be_called_so(serve: Serve, body: bytes) -> None
             await client.create(THINGS, "n", {})
 
 
-@pytest.mark.parametrize("group", ["example.com", ""])
-async def test_discovery_must_tell_absent_from_unknown(serve: Serve, group: str) -> None:
-    resource = Resource(group=group, version="v1", plural="things", kind="Thing", type=Object)
-    path = f"/apis/{group}/v1" if group else "/api/v1"
-    async with serve(Script({"resources": [{"name": "things"}, {"name": "things/status"}]})) as (
-        client,
-        server,
-        _,
-    ):
-        assert await client.served(resource)
-        assert server.requests[0].target == path
-    async with serve(Script({"resources": [{"name": "others"}]})) as (client, _, _):
-        assert not await client.served(resource)
-    async with serve(Script((404, {}))) as (client, _, _):
-        assert not await client.served(resource)
-    async with serve(Script((503, {}))) as (client, _, _):
-        with pytest.raises(errors.ServerError):
-            await client.served(resource)
-    async with serve(Script(b"x")) as (client, _, _):
-        with pytest.raises(errors.WrongAnswer):
-            await client.served(resource)
+@pytest.mark.covers("R15")
+async def test_only_one_write_must_be_between_the_gate_and_the_kernel(serve: Serve) -> None:
+    """Of many that start at once few have left by the time at which the first has come in."""
+
+    class Gate:
+        open = True
+        asked = 0
+
+        def check(self) -> None:
+            self.asked += 1
+            if not self.open:
+                raise errors.WriteRefused("no longer the leader")
+
+    gate = Gate()
+
+    async def handler(request: Request, wire: Wire) -> None:
+        gate.open = False
+        await wire.answer(stored())
+
+    async with serve(handler, gate=gate) as (client, server, _):
+        writes = (client.create(THINGS, "n", {}) for _ in range(40))
+        ended = await asyncio.gather(*writes, return_exceptions=True)
+    refused = [each for each in ended if isinstance(each, errors.WriteRefused)]
+    assert len(refused) == 40 - len(server.requests)
+    assert 0 < len(server.requests) < 12
+    assert gate.asked == 40
 
 
 @pytest.mark.covers("R15")

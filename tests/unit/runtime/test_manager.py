@@ -98,6 +98,7 @@ class World:
             election=self.election if elect else None,
             recorders=(self.recorder,),
             background=background or {},
+            farewells=(self.farewell,),
         )
         self.manager = Manager(
             parts, clock=self.clock, metrics=self.metrics, settings=Settings(servers_s=0.05)
@@ -114,6 +115,10 @@ class World:
         )
         self.said.append(f"end {key[1]}")
         return Again(1) if key[1] == "again" else DONE
+
+    async def farewell(self) -> None:
+        self.election.check()
+        self.said.append("farewell")
 
     async def lead(self) -> None:
         await settle()
@@ -140,7 +145,7 @@ async def test_phases_must_come_in_their_order_and_end_in_reverse() -> None:
     world.manager.request_stop()
     assert world.problems() == {"running": "about to end"}
     assert await world.run is Exit.STOPPED
-    assert world.said == ["server up", "begin a", "end a", "watch ended", "server down"]
+    assert world.said == ["server up", "begin a", "end a", "farewell", "watch ended", "server down"]
     assert world.leases.holder == ""
     assert len(world.event_server.events) == 1
 
@@ -201,7 +206,7 @@ async def test_stop_must_wait_for_running_work_and_keep_the_lease_and_servers_me
     assert "server down" not in world.said
     world.gate.set()
     assert await world.run is Exit.STOPPED
-    assert world.said[-3:] == ["end a", "watch ended", "server down"]
+    assert world.said[-4:] == ["end a", "farewell", "watch ended", "server down"]
     assert len(world.event_server.events) == 1
 
 
