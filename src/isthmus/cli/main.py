@@ -20,6 +20,7 @@ COMMANDS: Final = {
     "operator": ("isthmus.cli.operator", "Reconcile ModelServings in a cluster."),
     "relay": ("isthmus.cli.relay", "Speak for one pool of workers."),
     "debug": ("isthmus.cli.debug", "Read an operator's debug port."),
+    "explain": ("isthmus.cli.explain", "Say why something is not ready, or what it waits for."),
     "plan": ("isthmus.cli.plan", "Print what a manifest makes and how an update goes, without a cluster."),
     "pool": ("isthmus.cli.pool", "Look at pools and what other clusters get of them."),
     "crds": ("isthmus.cli.crds", "Print the CustomResourceDefinitions."),

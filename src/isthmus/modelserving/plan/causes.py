@@ -56,7 +56,7 @@ def causes(group: Group, draft: Draft) -> list[str]:
     if group.name in draft.deleting:
         return [f"{group.name} is being deleted" + (f": {group.broken}" if group.broken else "")]
     if group.failures:
-        return [_failure_text(each) for each in islice(group.failures, MAX_LISTED + 1)]
+        return [failure_text(each) for each in islice(group.failures, MAX_LISTED + 1)]
     instances = sorted(group.each(), key=lambda each: (each.role, each.ordinal))
     return [cause for instance in instances for cause in _instance_causes(instance)]
 
@@ -73,7 +73,8 @@ def recovery_text(last: Recovery, group: Group | None = None) -> str:
     return f"{last.group} was recovered {last.count} times in a row{again}, last because of {why}"
 
 
-def _failure_text(failure: Failure) -> str:
+def failure_text(failure: Failure) -> str:
+    """The pod that failed, its container, why, and what it said."""
     where = f"pod {failure.pod}" + (f", container {failure.container}" if failure.container else "")
     loop = "CrashLoopBackOff: " if failure.looping else ""
     message = f": {failure.message[:MAX_DETAIL]}" if failure.message else ""
