@@ -193,7 +193,7 @@ def running(seen: Observed, **unlike: ChildStatus) -> Observed:
     return replace(seen, children=children)
 
 
-def counts(replicas: int, **unlike: int) -> ChildStatus:
+def counts(replicas: int, /, **unlike: int) -> ChildStatus:
     """The status of a Deployment of which so many pods run."""
     every = dict.fromkeys(("replicas", "updated_replicas", "ready_replicas", "available_replicas"), replicas)
     return ChildStatus(**{"observed_generation": 1, **every, **unlike})
