@@ -101,6 +101,21 @@ def play(shape: list[tuple[int, int]], setting: int, history: list[tuple[str, in
     setting=0,
     history=[("partly", 0), ("strategy", 188), ("all in one", 78), ("roles", 28)],
 )
+@example(  # somebody deletes a PodGroup, and the operator does not see it yet
+    shape=[(1, 0)], setting=1, history=[("partly", 47), ("pod group", 0), ("act", 0)]
+)
+@example(  # a PodGroup waits for its group to be begun while the roles' counts change
+    shape=[(1, 0), (1, 1)],
+    setting=2,
+    history=[
+        ("partly", 7),
+        ("workers", 1),
+        ("partly", 1),
+        ("partly", 32),
+        ("replicas", 1),
+        ("role replicas", 0),
+    ],
+)
 @example(  # the history of a protected group was never stored
     shape=[(1, 0)],
     setting=1,

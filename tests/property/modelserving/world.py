@@ -79,6 +79,7 @@ class World:
         self.bodies: dict[str, Raw] = {}  # pod UID -> as it was sent
         self.births: dict[str, list[str]] = defaultdict(list)  # pod name -> UIDs, oldest first
         self.deletions: list[DeletePod] = []
+        self.counted: dict[str, int] = {}  # pod UID -> the count of the recovery that it led to
         self.checks: list[Callable[[World, View, Plan], None]] = []
         self.objects["modelservings"][serving.metadata.name] = serving
         self._queues: dict[str, deque[tuple[bool, Any]]] = {}
@@ -389,7 +390,8 @@ class World:
     def _request(self, wanted: Desired, action: Action, *, noted: bool) -> bool:
         match action:
             case CreatePod(group, template, revision, instance, index, ganged):
-                if ganged and group not in self.pod_groups and group not in self._lacking:
+                seen = self._caches["podgroups"].get((self.key[0], group))
+                if ganged and not seen and group not in self.pod_groups and group not in self._lacking:
                     raise AssertionError(f"a pod of {group} before its PodGroup")
                 if group in self._lacking:
                     return False

@@ -123,12 +123,17 @@ def plan_pod_group(group: Group, target: Mapping[str, RoleTarget], desired: Desi
 
 
 def sweep_pod_groups(groups: Iterable[Group], desired: Desired, draft: Draft) -> None:
-    """Remove PodGroups that stand for nothing: of `groups`, which have no pods, those that get none."""
+    """Remove PodGroups that stand for nothing: of `groups`, which have no pods, those that get none. One that
+    waits for its group to be begun is kept right."""
     empty = not any(template.replicas > 0 for template in desired.revision.roles.values())
     for group in groups:
         unwanted = group.ordinal >= desired.spec.replicas or empty
-        if group.pod_group is not None and unwanted:
+        if group.pod_group is None:
+            continue
+        if unwanted:
             draft.delete_pod_group(group.pod_group, "it has no pods")
+        elif draft.pod_group is not None and group.name not in draft.ganged:
+            plan_pod_group(group, {}, desired, draft)
 
 
 def pod_group_spec(desired: Desired) -> PodGroupSpec:

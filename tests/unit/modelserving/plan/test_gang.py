@@ -535,6 +535,15 @@ def test_pod_group_that_stands_for_nothing_must_go(of: ModelServing, name: str) 
     assert scene.words().count(f"delete PodGroup {name}") == 1
 
 
+@pytest.mark.covers("MS-52", "MS-96")
+def test_pod_group_that_waits_for_its_group_must_follow_the_spec_meanwhile() -> None:
+    scene = Gang(serving(role("p"), replicas=2)).has_groups(5, 6)
+    scene.has_pod_group("a-1", serving(role("p", 3)))
+    assert "repair PodGroup a-1" in scene.words()
+    begun = Gang(serving(role("p"), replicas=2)).has_pod_group("a-1", serving(role("p", 3)))
+    assert begun.words().count("repair PodGroup a-1") == 1
+
+
 def test_pod_group_from_a_pass_that_failed_must_be_used() -> None:
     scene = Gang(serving(role("p"))).has_pod_group("a-0")
     assert in_words(scene.planned()) == ["create pod a-0-p-0-0"]
