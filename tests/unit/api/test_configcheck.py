@@ -199,7 +199,7 @@ def test_exported_metadata_must_be_kept_as_it_is() -> None:
     assert (found.exported_labels, found.exported_annotations) == (labels, annotations)
 
 
-@pytest.mark.covers("GD-50", "PR-6")
+@pytest.mark.covers("GD-50", "GD-51", "PR-6")
 def test_file_with_every_key_of_upstream_must_load() -> None:
     raw: dict[str, Any] = {
         "server": {
@@ -256,6 +256,7 @@ def test_file_with_every_key_of_upstream_must_load() -> None:
     idle = without_effect(found)
     assert "server.metrics.secure" in idle
     assert "infrastructure.tcpTLSServerName" in idle
+    assert "orchestrators.grove.enabled" in idle
     assert not {path for path in idle if path.startswith(("multiCluster", "logging", "leaderElection"))}
 
 
