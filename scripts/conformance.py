@@ -21,12 +21,13 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = "docs/conformance.md"
 DOCUMENTS = (
     ("ModelServing", "docs/behaviour/modelserving.md"),
+    ("Graphs", "docs/behaviour/graph.md"),
     ("Pool relays", "docs/behaviour/poolrelay.md"),
     ("Faults that others had", "docs/behaviour/reports.md"),
 )
 REASONS = "docs/behaviour/not-covered.toml"
 
-_NUMBER = r"(?:(?:MS|PR|T)-[0-9]+|R[0-9]{2})"
+_NUMBER = r"(?:(?:MS|PR|GD|G|T)-[0-9]+|R[0-9]{2})"
 RULE = re.compile(rf"\b{_NUMBER}\b")
 _HEAD = re.compile(rf"^- \*\*({_NUMBER}) (.+?)\*\*(.*?)(?=\n\n|^- \*\*|\Z)", re.MULTILINE | re.DOTALL)
 _ONLY_RULES = re.compile(rf"{_NUMBER}(?: {_NUMBER})*")

@@ -88,16 +88,11 @@ class Executor:
         return written
 
     async def _delete(self, key: Key, action: DeleteChild) -> None:
-        """Pods of a Deployment go with it, in the background."""
+        """Nothing is left to do where it is gone already."""
         meta = action.child.metadata
         try:
             await self._client.delete(
-                action.resource,
-                key[0],
-                meta.name,
-                uid=meta.uid,
-                resource_version=meta.resource_version,
-                propagation="Background",
+                action.resource, key[0], meta.name, uid=meta.uid, resource_version=meta.resource_version
             )
         except NotFound:
             return
