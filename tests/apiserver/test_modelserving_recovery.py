@@ -273,3 +273,34 @@ async def test_status_must_never_claim_more_than_serves_during_recovery(world: W
         if frame.kind == "ModelServing" and frame.what == "MODIFIED":
             claimed = frame.object["status"].get("availableReplicas", 0)
             assert claimed <= len(whole_groups(pods, 3)), brief(frame.object["status"])
+
+
+@pytest.mark.covers("MS-83", "MS-8", "MS-106")
+async def test_group_that_fails_again_must_wait_and_its_evidence_must_be_kept(world: World) -> None:
+    world.create(serving("a", 2, team(workers=0)))
+    await world.settled()
+    first = world.uids()["a-1-p-0-0"]
+    world.fault("a-1-p-0-0", "evict")
+    await replaced(world, {**world.uids(), "a-1-p-0-0": first}, {"a-1-p-0-0"})
+    (last,) = world.status()["recoveries"]
+    assert [last[field] for field in ("group", "count", "pod", "podUid", "reason")] == [
+        "a-1",
+        1,
+        "a-1-p-0-0",
+        first,
+        "Evicted",
+    ]
+    assert [event["regarding"]["name"] for event in world.events(reason="PodFailed")] == ["a"]
+    second = world.uids()["a-1-p-0-0"]
+    world.fault("a-1-p-0-0", "evict")
+
+    async def waits() -> None:
+        condition = world.condition("Available")
+        assert condition["status"] == "False"
+        assert "pod a-1-p-0-0: Evicted" in condition["message"]
+        assert "a-1 was recovered once, and not again before" in condition["message"]
+
+    await eventually(waits, within_s=20)
+    assert world.uids()["a-1-p-0-0"] == second
+    await replaced(world, {**world.uids()}, {"a-1-p-0-0"})
+    assert [each["count"] for each in world.status()["recoveries"]] == [2]

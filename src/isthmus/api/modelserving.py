@@ -146,7 +146,7 @@ class Recovery(Frozen, frozen=True, kw_only=True, omit_defaults=True):
     one, and what had failed. The time is RFC 3339 text in UTC."""
 
     group: str
-    count: int = 1
+    count: int = 0
     time: str = ""
     revision: str = ""
     pod: str = ""

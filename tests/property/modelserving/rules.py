@@ -130,6 +130,12 @@ def may_be_hollow(view: View) -> bool:
     return any(not role.replicas for revision in revisions for role in revision.roles.values())
 
 
+def failures_count_once(world: World, view: View, made: Plan) -> None:
+    """No pod's failure is counted twice, whatever was written and seen of the first time (decision 0013)."""
+    for each in made.status.recoveries:
+        assert world.counted.setdefault(each.pod_uid, each.count) == each.count, each
+
+
 def status_is_a_fixed_point(world: World, view: View, made: Plan) -> None:
     """Planning again, later, on the same world with that status written, gives that status again."""
     desired = replace(view.desired, status=made.status)
@@ -199,6 +205,7 @@ ALWAYS = (
     actions_are_sound,
     status_is_honest,
     status_is_a_fixed_point,
+    failures_count_once,
     budget_is_kept,
     pod_groups_are_right,
 )

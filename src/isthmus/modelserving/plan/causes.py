@@ -65,12 +65,12 @@ def recovery_text(last: Recovery, group: Group | None = None) -> str:
     """What a group went through, and when it is recovered again if that waits."""
     why = f"pod {last.pod}" + (f", container {last.container}" if last.container else "")
     why += f": {last.reason}" + (f": {last.message}" if last.message else "")
-    if last.count == 1:
-        return f"{last.group} was recovered because of {why}"
     again = ""
     if group is not None and group.failures and group.recheck_at is not None:
         again = f", and not again before {format_time(group.recheck_at)}"
-    return f"{last.group} was recovered {last.count} times in a row{again}, last because of {why}"
+    if last.count > 1:
+        return f"{last.group} was recovered {last.count} times in a row{again}, last because of {why}"
+    return f"{last.group} was recovered{f' once{again},' if again else ''} because of {why}"
 
 
 def failure_text(failure: Failure) -> str:

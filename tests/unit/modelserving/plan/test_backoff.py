@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
-from isthmus.api.modelserving import Recovery
+from isthmus.api.modelserving import Recovery, read_status
 from isthmus.api.times import format_time
 from isthmus.modelserving.plan.backoff import FIRST_S, MAX_RECOVERIES, MOST_S, QUIET_S, delay_s
 from tests.support.serving import (
@@ -201,3 +202,17 @@ def test_message_must_say_what_a_group_went_through_and_when_it_is_recovered_aga
         f"a-0 was recovered 3 times in a row, and not again before {format_time(NOW + 35)}, "
         "last because of pod a-0-p-0-0, container engine: OOMKilled: exit code 137"
     )
+    scene.reports(recoveries=(past(scene, count=1),))
+    assert (
+        f"a-0 was recovered once, and not again before {format_time(NOW + 5)}, because of pod a-0-p-0-0"
+        in (scene.plan().status.conditions[0].message)
+    )
+
+
+def test_recovery_must_come_back_from_the_wire_as_it_went() -> None:
+    scene = Scene(serving(role("p")))
+    for each in (past(scene), past(scene, count=1)):
+        status = replace(scene.serving.status, recoveries=(each,))
+        raw = msgspec.json.decode(msgspec.json.encode(status))
+        assert raw["recoveries"][0]["count"] == each.count
+        assert read_status(msgspec.json.encode(raw)) == status
