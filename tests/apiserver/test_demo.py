@@ -94,7 +94,7 @@ def test_demo_on_a_cluster_must_take_back_everything(bare: Cluster) -> None:
 
 
 def test_demo_on_a_cluster_must_leave_a_crd_that_was_there(bare: Cluster) -> None:
-    bare.install_crds(crd.definitions())
+    bare.install_crds(crd.definitions("workload.serving.volcano.sh"))
     try:
         assert "is there already and stays as it is" in play("--kubeconfig", str(bare.kubeconfig()))
         assert names(bare, CRDS) == {"modelservings.workload.serving.volcano.sh"}

@@ -252,6 +252,7 @@ def _explain(scene: Scene, story: Story, debug: DebugClient) -> None:
 
 def _make_sandbox(story: Story, keep: bool) -> SandboxScene:
     from isthmus.api import crd
+    from isthmus.api.modelserving import MODEL_SERVINGS
     from isthmus.cli.sandbox import failing_clearly, progress_view
     from isthmus.sandbox import NodeSettings, Sandbox, build
 
@@ -263,7 +264,7 @@ def _make_sandbox(story: Story, keep: bool) -> SandboxScene:
             nodes=2,
             detached=keep,
             ephemeral=not keep,
-            crds=crd.definitions(),
+            crds=crd.definitions(MODEL_SERVINGS.group),
             # Slow enough to be seen, as containers are.
             node=NodeSettings(ready_delay_s=0.5, ready_jitter_s=2.0),
             programs=programs,

@@ -111,7 +111,7 @@ class ClusterScene:
         """See Scene."""
         async with self._client() as client:
             say(f"using the cluster at {self._settings.server}")
-            for definition in crd.definitions():
+            for definition in crd.definitions(MODEL_SERVINGS.group):
                 name: str = definition["metadata"]["name"]
                 if await self._has_crd(client, name):
                     say(f"the CRD {name} is there already and stays as it is")
