@@ -48,7 +48,7 @@ class Pods:
         annotations = {**self._graph.annotations, **raw_metadata.get("annotations", {})}
         metadata: Raw = {
             "labels": {**self._graph.labels, **raw_metadata.get("labels", {}), **labels},
-            **({"annotations": annotations} if annotations else {}),
+            "annotations": annotations,
         }
         return {"metadata": metadata, "spec": self._pod(component, raw_user.get("spec", {}))}
 

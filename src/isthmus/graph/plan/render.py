@@ -173,9 +173,7 @@ def _deployment(
         for key, value in ((DISCOVERY_BACKEND, annotations.backend), (DISCOVERY_MODE, annotations.mode))
         if value
     }
-    if carried:
-        raw_metadata = raw_template["metadata"]
-        raw_metadata["annotations"] = {**raw_metadata.get("annotations", {}), **carried}
+    raw_template["metadata"]["annotations"] |= carried
     return {
         "replicas": each.replicas,
         "selector": {"matchLabels": {SELECTOR: name}},

@@ -114,6 +114,9 @@ def test_time_of_the_condition_must_move_only_with_its_status() -> None:
     first = stands(seen)
     stored = replace(seen, graph=replace(seen.graph, status=first))
     assert stands(stored, now=NOW + 60) == first
+    (timeless,) = (replace(each, last_transition_time="") for each in first.conditions)
+    bare = replace(seen, graph=replace(seen.graph, status=replace(first, conditions=(timeless,))))
+    assert stands(bare) == first
     later = stands(running(stored), now=NOW + 60)
     assert later.conditions[0].last_transition_time != first.conditions[0].last_transition_time
 
