@@ -35,7 +35,11 @@ OPERATOR_RULES: Final[tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]] 
     ("rbac.authorization.k8s.io", ("roles", "rolebindings"), ("get", "list", "watch", "create", "patch")),
     ("", ("endpoints",), ("get", "list", "watch")),
     ("discovery.k8s.io", ("endpointslices",), ("get", "list", "watch")),
-    ("nvidia.com", ("dynamoworkermetadatas",), ("get", "list", "watch", "create", "update", "patch", "delete")),
+    (
+        "nvidia.com",
+        ("dynamoworkermetadatas",),
+        ("get", "list", "watch", "create", "update", "patch", "delete"),
+    ),
     ("multicluster.x-k8s.io", ("serviceexports",), ("get", "list", "watch", "create", "delete", "patch")),
     ("about.k8s.io", ("clusterproperties",), ("get", "list", "watch")),
     ("events.k8s.io", ("events",), ("create", "patch")),
