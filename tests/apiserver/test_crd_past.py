@@ -11,8 +11,9 @@ import msgspec
 import pytest
 
 from isthmus.api.crd.modelserving import definition
+from isthmus.api.decode import Unreadable
 from isthmus.api.meta import Raw
-from isthmus.api.modelserving import MODEL_SERVINGS, ModelServing, Spec, Unreadable
+from isthmus.api.modelserving import MODEL_SERVINGS, ModelServing, Spec
 from isthmus.api.validation import problems
 from tests.support.controlplane import start_sandbox
 from tests.support.crds import install

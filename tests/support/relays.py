@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from isthmus.api.decode import Unreadable, read_spec
 from isthmus.api.meta import ObjectMeta, OwnerReference, Raw
 from isthmus.api.poolrelay import (
     PROPERTY_NAME,
@@ -25,7 +26,6 @@ from isthmus.api.poolrelay import (
     RelaySpec,
     RelayStatus,
     ServiceExport,
-    read_spec,
 )
 from isthmus.poolrelay.plan.model import (
     GRAPH_KIND,
@@ -47,6 +47,7 @@ NAMESPACE = "serving"
 RELAY_UID = "relay-uid"
 NOW = 1_790_000_000.0
 STAMP = "2026-09-21T14:13:20Z"
+SPEC: msgspec.json.Decoder[RelaySpec | Unreadable] = msgspec.json.Decoder(RelaySpec)
 
 
 def settings(implementation: Any = "mcs", **changes: Any) -> RelaySettings:
@@ -70,7 +71,7 @@ def relay(
         deletion_timestamp=STAMP if dying else None,
     )
     raw_spec = msgspec.json.encode({"clusterId": "one"} | spec)
-    return DynamoPoolRelay(metadata=meta, spec=read_spec(raw_spec), status=RelayStatus())
+    return DynamoPoolRelay(metadata=meta, spec=read_spec(SPEC, raw_spec), status=RelayStatus())
 
 
 def spec_of(found: DynamoPoolRelay) -> RelaySpec:

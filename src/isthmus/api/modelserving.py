@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from isthmus.api.decode import OptionalRaw, own_raw, settle
+from isthmus.api.decode import OptionalRaw, Unreadable, own_raw, settle_parts
 from isthmus.api.meta import Frozen, Object, Resource
 
 RolloutType = Literal["ServingGroupRollingUpdate", "RoleRollingUpdate"]
@@ -124,12 +124,6 @@ class Spec(Frozen, frozen=True, kw_only=True):
     recovery_policy: RecoveryPolicy = "RoleRecreate"
 
 
-class Unreadable(Frozen, frozen=True, kw_only=True):
-    """Stands where a spec should, of an object that got past the CRD's schema. `reason` is for people."""
-
-    reason: str
-
-
 class Condition(Frozen, frozen=True, kw_only=True):
     """status.conditions[], as metav1.Condition. The time is RFC 3339 text in UTC."""
 
@@ -182,35 +176,12 @@ class ModelServing(Object, frozen=True, kw_only=True):
         spec: Spec | Unreadable
         status: Status = Status()
     else:
-        # The wire gives bytes of any shape; __post_init__ decodes each by itself, so that a failure stays
-        # inside this object instead of ending the decoding of a whole list page.
+        # Bytes of any shape; see settle_parts.
         spec: msgspec.Raw = msgspec.Raw(b"null")
         status: msgspec.Raw = Status()
 
     def __post_init__(self) -> None:
-        spec: object = self.spec
-        if isinstance(spec, msgspec.Raw):
-            settle(self, "spec", read_spec(spec))
-        status: object = self.status
-        if isinstance(status, msgspec.Raw):
-            settle(self, "status", read_status(status))
-
-
-def read_spec(raw_spec: msgspec.Raw | bytes) -> Spec | Unreadable:
-    """The spec in this JSON, or why it is none. Never raises; keeps no reference to its argument."""
-    try:
-        return _decode_spec.decode(raw_spec)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        text = str(error)
-        return Unreadable(reason=text.replace("$", "spec", 1) if "$" in text else f"{text} - at `spec`")
-
-
-def read_status(raw_status: msgspec.Raw | bytes) -> Status:
-    """The status in this JSON; an empty one where it does not fit, since the controller writes it anew."""
-    try:
-        return _decode_status.decode(raw_status)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return Status()
+        settle_parts(self, _decode_spec, _decode_status, Status())
 
 
 MODEL_SERVINGS: Final = Resource(

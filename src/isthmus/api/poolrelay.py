@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from isthmus.api.decode import OptionalRaw, own_raw, settle
+from isthmus.api.decode import OptionalRaw, Unreadable, own_raw, settle, settle_parts
 from isthmus.api.dynamo.names import GRAPH_LABEL
 from isthmus.api.meta import Frozen, Object, ObjectMeta, Resource, shared_owner
-from isthmus.api.modelserving import Condition, Unreadable
+from isthmus.api.modelserving import Condition
 
 RELAY_SUFFIX: Final = "-pool-relay"
 RELAY_LABEL: Final = "nvidia.com/dynamo-pool-relay"
@@ -105,34 +105,12 @@ class DynamoPoolRelay(Object, frozen=True, kw_only=True):
         spec: RelaySpec | Unreadable
         status: RelayStatus = RelayStatus()
     else:
-        # As in ModelServing: decoded one by one, so that a failure stays inside this object.
+        # Bytes of any shape; see settle_parts.
         spec: msgspec.Raw = msgspec.Raw(b"{}")
         status: msgspec.Raw = RelayStatus()
 
     def __post_init__(self) -> None:
-        spec: object = self.spec
-        if isinstance(spec, msgspec.Raw):
-            settle(self, "spec", read_spec(spec))
-        status: object = self.status
-        if isinstance(status, msgspec.Raw):
-            settle(self, "status", read_status(status))
-
-
-def read_spec(raw_spec: msgspec.Raw | bytes) -> RelaySpec | Unreadable:
-    """The spec in this JSON, or why it is none. Never raises; keeps no reference to its argument."""
-    try:
-        return _decode_spec.decode(raw_spec)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        text = str(error)
-        return Unreadable(reason=text.replace("$", "spec", 1) if "$" in text else f"{text} - at `spec`")
-
-
-def read_status(raw_status: msgspec.Raw | bytes) -> RelayStatus:
-    """The status in this JSON; an empty one where it does not fit, since the controller writes it anew."""
-    try:
-        return _decode_status.decode(raw_status)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return RelayStatus()
+        settle_parts(self, _decode_spec, _decode_status, RelayStatus())
 
 
 # The Multi-Cluster Services API

@@ -92,7 +92,8 @@ def _serving(path: Path, options: dict[str, Any]) -> ModelServing:
 
     from isthmus.api.admit import admit
     from isthmus.api.crd.modelserving import schema
-    from isthmus.api.modelserving import MODEL_SERVINGS, ModelServing, Unreadable
+    from isthmus.api.decode import Unreadable
+    from isthmus.api.modelserving import MODEL_SERVINGS, ModelServing
     from isthmus.api.validation import problems
     from isthmus.cli.manifests import documents
 

@@ -18,8 +18,9 @@ from types import MappingProxyType
 import msgspec
 from msgspec.structs import replace
 
+from isthmus.api.decode import Unreadable
 from isthmus.api.meta import Key, Object
-from isthmus.api.modelserving import MODEL_SERVINGS, ModelServing, Recovery, Unreadable
+from isthmus.api.modelserving import MODEL_SERVINGS, ModelServing, Recovery
 from isthmus.api.names import group_name
 from isthmus.api.podgroups import PodGroup
 from isthmus.api.pods import ControllerRevision, ServingPod, ServingService

@@ -9,7 +9,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus.api.modelserving import ModelServing, Spec, Status, Unreadable
+from isthmus.api.decode import Unreadable
+from isthmus.api.modelserving import ModelServing, Spec, Status
 from isthmus.api.validation import problems
 from tests.support.manifests import model_serving, pod_template, role
 

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from isthmus.api.decode import Unreadable
 from isthmus.api.meta import Raw
 from isthmus.api.modelserving import (
     MODEL_SERVINGS,
@@ -17,7 +18,6 @@ from isthmus.api.modelserving import (
     Spec,
     Status,
     Template,
-    Unreadable,
 )
 from tests.support.manifests import model_serving, pod_template, role
 

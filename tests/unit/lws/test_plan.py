@@ -9,9 +9,10 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from isthmus.api.decode import Unreadable
 from isthmus.api.leaderworkerset import LeaderWorkerSet, LwsStatus
 from isthmus.api.meta import OwnerReference, Raw
-from isthmus.api.modelserving import ModelServing, Status, Unreadable
+from isthmus.api.modelserving import ModelServing, Status
 from isthmus.lws.plan import DIGEST, Create, Taken, Update, model_serving, plan, status
 from tests.support.lws import decode, manifest
 from tests.support.manifests import container, pod_template

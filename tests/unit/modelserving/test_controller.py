@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from isthmus.api.modelserving import Condition, ModelServing, Unreadable
+from isthmus.api.decode import Unreadable
+from isthmus.api.modelserving import Condition, ModelServing
 from isthmus.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, ServerError, WriteRefused
 from isthmus.modelserving.controller import ModelServingController
 from isthmus.modelserving.report import STATUS_SPACING_S

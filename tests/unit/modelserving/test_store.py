@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from isthmus.api.decode import Unreadable
 from isthmus.api.meta import Key, OwnerReference
-from isthmus.api.modelserving import MODEL_SERVINGS, ModelServing, Status, Unreadable
+from isthmus.api.modelserving import MODEL_SERVINGS, ModelServing, Status
 from isthmus.api.podgroups import POD_GROUPS, PodGroup
 from isthmus.api.pods import (
     CONTROLLER_REVISIONS,

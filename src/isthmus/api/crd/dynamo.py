@@ -17,6 +17,7 @@ from isthmus.api.crd.schema import (
     anything,
     array,
     choice,
+    column,
     count,
     mapping,
     quantity,
@@ -66,16 +67,12 @@ def _version(name: str) -> Raw:
         **({"deprecated": True} if old else {}),
         "subresources": {"status": {}},
         "additionalPrinterColumns": [
-            _column("Ready", "string", ".status.conditions[?(@.type=='Ready')].status"),
-            _column("Backend", "string", ".spec.backendFramework"),
-            _column("Age", "date", ".metadata.creationTimestamp"),
+            column("Ready", "string", ".status.conditions[?(@.type=='Ready')].status"),
+            column("Backend", "string", ".spec.backendFramework"),
+            column("Age", "date", ".metadata.creationTimestamp"),
         ],
         "schema": {"openAPIV3Schema": schema()},
     }
-
-
-def _column(name: str, kind: str, path: str) -> Raw:
-    return {"name": name, "type": kind, "jsonPath": path}
 
 
 def schema() -> Schema:

@@ -18,6 +18,7 @@ from isthmus.api.crd.schema import (
     anything,
     array,
     choice,
+    column,
     count,
     int_or_percent,
     mapping,
@@ -56,20 +57,16 @@ def definition() -> Raw:
                         },
                     },
                     "additionalPrinterColumns": [
-                        _column("Replicas", "integer", ".status.replicas"),
-                        _column("Available", "integer", ".status.availableReplicas"),
-                        _column("Updated", "integer", ".status.updatedReplicas"),
-                        _column("Age", "date", ".metadata.creationTimestamp"),
+                        column("Replicas", "integer", ".status.replicas"),
+                        column("Available", "integer", ".status.availableReplicas"),
+                        column("Updated", "integer", ".status.updatedReplicas"),
+                        column("Age", "date", ".metadata.creationTimestamp"),
                     ],
                     "schema": {"openAPIV3Schema": schema()},
                 }
             ],
         },
     }
-
-
-def _column(name: str, kind: str, path: str) -> Raw:
-    return {"name": name, "type": kind, "jsonPath": path}
 
 
 def schema() -> Schema:

@@ -12,7 +12,7 @@ from typing import Final
 
 from isthmus.api.crd.podspec import pod_spec
 from isthmus.api.crd.rules import DNS_LABEL
-from isthmus.api.crd.schema import Schema, array, choice, count, rule, ruled, struct, text
+from isthmus.api.crd.schema import Schema, array, choice, column, count, rule, ruled, struct, text
 from isthmus.api.meta import Raw
 from isthmus.api.names import LABEL_LIMIT
 from isthmus.api.poolrelay import GRPC_PORT, MAX_CLUSTER_ID, POOL_RELAYS, RELAY_SUFFIX, SYSTEM_PORT
@@ -48,21 +48,17 @@ def definition() -> Raw:
                     "storage": True,
                     "subresources": {"status": {}},
                     "additionalPrinterColumns": [
-                        _column("Cluster", "string", ".status.clusterId"),
-                        _column("Service", "string", ".status.serviceName"),
-                        _column("Ready", "string", f"{ready}.status"),
-                        _column("Reason", "string", f"{ready}.reason"),
-                        _column("Age", "date", ".metadata.creationTimestamp"),
+                        column("Cluster", "string", ".status.clusterId"),
+                        column("Service", "string", ".status.serviceName"),
+                        column("Ready", "string", f"{ready}.status"),
+                        column("Reason", "string", f"{ready}.reason"),
+                        column("Age", "date", ".metadata.creationTimestamp"),
                     ],
                     "schema": {"openAPIV3Schema": schema()},
                 }
             ],
         },
     }
-
-
-def _column(name: str, kind: str, path: str) -> Raw:
-    return {"name": name, "type": kind, "jsonPath": path}
 
 
 def schema() -> Schema:

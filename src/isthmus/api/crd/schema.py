@@ -109,3 +109,8 @@ def rule(
 def ruled(schema: Schema, *rules: Schema) -> Schema:
     """The schema with these CEL rules on it."""
     return schema | {"x-kubernetes-validations": list(rules)}
+
+
+def column(name: str, kind: str, path: str) -> Schema:
+    """A printer column: what `kubectl get` shows of an object, by a JSON path without braces."""
+    return {"name": name, "type": kind, "jsonPath": path}

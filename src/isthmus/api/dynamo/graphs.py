@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from isthmus.api.decode import OptionalRaw, own_raw, settle
+from isthmus.api.decode import OptionalRaw, Unreadable, own_raw, settle_parts
 from isthmus.api.dynamo.analysis import GraphMeta
 from isthmus.api.meta import Frozen, Object, Resource
-from isthmus.api.modelserving import Condition, Unreadable
+from isthmus.api.modelserving import Condition
 
 Quantity = str | int | float
 
@@ -184,34 +184,12 @@ class DynamoGraphDeployment(Object, frozen=True, kw_only=True):
         spec: GraphSpec | Unreadable = GraphSpec()
         status: GraphStatus = GraphStatus()
     else:
-        # Decoded one by one, so that a failure stays inside this object.
+        # Bytes of any shape; see settle_parts.
         spec: msgspec.Raw = GraphSpec()
         status: msgspec.Raw = GraphStatus()
 
     def __post_init__(self) -> None:
-        spec: object = self.spec
-        if isinstance(spec, msgspec.Raw):
-            settle(self, "spec", read_spec(spec))
-        status: object = self.status
-        if isinstance(status, msgspec.Raw):
-            settle(self, "status", read_status(status))
-
-
-def read_spec(raw_spec: msgspec.Raw | bytes) -> GraphSpec | Unreadable:
-    """The spec in this JSON, or why it is none. Never raises; keeps no reference to its argument."""
-    try:
-        return _decode_spec.decode(raw_spec)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        text = str(error)
-        return Unreadable(reason=text.replace("$", "spec", 1) if "$" in text else f"{text} - at `spec`")
-
-
-def read_status(raw_status: msgspec.Raw | bytes) -> GraphStatus:
-    """The status in this JSON; an empty one where it does not fit, since the controller writes it anew."""
-    try:
-        return _decode_status.decode(raw_status)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return GraphStatus()
+        settle_parts(self, _decode_spec, _decode_status, GraphStatus())
 
 
 GRAPHS: Final[tuple[Resource[Any], ...]] = tuple(

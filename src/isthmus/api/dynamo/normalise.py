@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from isthmus.api.decode import Unreadable
 from isthmus.api.dynamo.alpha import service_template
 from isthmus.api.dynamo.analysis import TYPES
 from isthmus.api.dynamo.graphs import Component, DynamoGraphDeployment, GraphSpec, Quantity, Service
@@ -20,7 +21,6 @@ from isthmus.api.dynamo.names import component_namespace
 from isthmus.api.dynamo.problems import problems
 from isthmus.api.dynamo.template import EnvList, Template, misfit, with_claim
 from isthmus.api.meta import Raw
-from isthmus.api.modelserving import Unreadable
 
 MULTINODE: Final = "no_multinode_orchestrator"
 NOT_RUN: Final = "unsupported_field"

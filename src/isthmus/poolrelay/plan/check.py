@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from isthmus.api.modelserving import Unreadable as UnreadableSpec
+from isthmus.api.decode import Unreadable as UnreadableSpec
 from isthmus.api.names import is_dns_label
 from isthmus.api.poolrelay import pool_relay_name
 from isthmus.poolrelay.plan import exports, publication, warnings

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from isthmus.api.modelserving import Unreadable as UnreadableSpec
+from isthmus.api.decode import Unreadable as UnreadableSpec
 from isthmus.api.names import LABEL_LIMIT, is_dns_label
 from isthmus.api.poolrelay import (
     MAX_CLUSTER_ID,

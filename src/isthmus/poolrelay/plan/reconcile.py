@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from isthmus.api.modelserving import Unreadable as UnreadableSpec
+from isthmus.api.decode import Unreadable as UnreadableSpec
 from isthmus.api.poolrelay import RelayChild
 from isthmus.poolrelay.plan import children, exports, publication, warnings
 from isthmus.poolrelay.plan.model import (

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from isthmus.api.modelserving import Recovery, read_status
+from isthmus.api.modelserving import Recovery, Status
 from isthmus.api.times import format_time
 from isthmus.modelserving.plan.backoff import FIRST_S, MAX_RECOVERIES, MOST_S, QUIET_S, delay_s
 from tests.support.serving import (
@@ -215,4 +215,4 @@ def test_recovery_must_come_back_from_the_wire_as_it_went() -> None:
         status = replace(scene.serving.status, recoveries=(each,))
         raw = msgspec.json.decode(msgspec.json.encode(status))
         assert raw["recoveries"][0]["count"] == each.count
-        assert read_status(msgspec.json.encode(raw)) == status
+        assert msgspec.json.decode(msgspec.json.encode(raw), type=Status) == status

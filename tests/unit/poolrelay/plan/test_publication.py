@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from isthmus.api.poolrelay import RelaySpec, read_spec
+from isthmus.api.poolrelay import RelaySpec
 from isthmus.poolrelay.plan.children import render
 from isthmus.poolrelay.plan.model import Observed, Pool, PropertyState, Reason, Stranger, Unreadable
 from isthmus.poolrelay.plan.publication import target_of
@@ -185,7 +185,7 @@ def test_target_must_be_the_graph_of_the_relays_name_unless_named() -> None:
 
 @pytest.mark.covers("PR-17")
 def test_spec_must_have_the_defaults_of_the_crd() -> None:
-    spec = read_spec(b'{"clusterId": "one"}')
+    spec = msgspec.json.decode(b'{"clusterId": "one"}', type=RelaySpec)
     assert isinstance(spec, RelaySpec)
     assert (spec.replicas, spec.grpc_port, spec.system_port) == (1, 5561, 8081)
 
