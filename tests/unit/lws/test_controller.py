@@ -131,7 +131,12 @@ async def test_strangers_serving_must_be_left_alone_told_once_and_taken_up_when_
         assert await rig.go() == DONE
     assert not rig.sent
     (note,) = rig.told
+    rig.told.clear()
     assert note.startswith("NameTaken: ModelServing big is nobody's")
+    owner = {"apiVersion": "v1", "kind": "Job", "name": "x", "uid": "u", "controller": True}
+    stranger = rig.serves(lws, status=Status(replicas=9), ownerReferences=[owner])
+    assert await rig.go() == DONE
+    assert not rig.sent
     rig.queued.clear()
     newer = replace(stranger.metadata, resource_version="99")
     rig.servings.remove("", replace(stranger, metadata=newer))

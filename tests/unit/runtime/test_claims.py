@@ -146,6 +146,30 @@ async def test_claim_that_is_given_back_must_be_free_at_once(server: Server) -> 
     assert server.lease().spec.holder_identity == "two"
 
 
+@pytest.mark.covers("R33")
+async def test_claim_that_another_has_by_now_must_not_be_given_back(server: Server) -> None:
+    one, two = server.claimant("one"), server.claimant("two")
+    await one.reconcile(KEY)
+    await two.reconcile(KEY)
+    await server.clock.advance(TIMES.duration_s)
+    await two.reconcile(KEY)
+    await one.release()
+    assert server.lease().spec.holder_identity == "two"
+
+
+async def test_claim_must_say_since_when_it_is_held(server: Server) -> None:
+    one = server.claimant()
+    await one.reconcile(KEY)
+    since = server.lease().spec.acquire_time
+    await server.clock.advance(TIMES.renew_s)
+    await one.reconcile(KEY)
+    assert server.lease().spec.acquire_time == since
+    assert server.lease().spec.renew_time != since
+    await one.release()
+    await server.claimant("two").reconcile(KEY)
+    assert server.lease().spec.acquire_time != since
+
+
 async def test_same_holder_must_go_on_at_once_after_a_restart(server: Server) -> None:
     await server.claimant().reconcile(KEY)
     await server.clock.advance(5)
