@@ -16,7 +16,7 @@ from isthmus.api.dynamo.names import component_base_name
 from isthmus.api.dynamo.normalise import MULTINODE
 from isthmus.api.modelserving import Condition
 from isthmus.api.times import format_time
-from isthmus.graph.plan.model import ChildName, DeleteChild, Observed, Plan
+from isthmus.graph.plan.model import ChildName, Observed, Plan
 
 READY: Final = "Ready"
 MAX_MESSAGE: Final = 4096
@@ -86,7 +86,7 @@ def judge(observed: Observed, planned: Plan, errors: Sequence[str]) -> Verdict:
 
 
 def _causes(observed: Observed, planned: Plan) -> list[tuple[str, Cause | None]]:
-    changing = {action.name for action in planned.actions if not isinstance(action, DeleteChild)}
+    changing = {action.name for action in planned.actions}
     found = []
     for each in planned.model.components:
         name = _deployment(observed, each)
@@ -111,7 +111,7 @@ def cause_of(deployment: GraphChild, replicas: int) -> Cause | None:
         return Cause(UPDATING, f"{is_.updated_replicas} of {replicas} pods are updated, {is_.replicas} run")
     if is_.available_replicas < replicas:
         return Cause(PODS_NOT_READY, f"{is_.available_replicas} of {replicas} pods are available")
-    if is_.updated_replicas > replicas or is_.available_replicas > replicas:
+    if is_.updated_replicas > replicas:
         return Cause(UPDATING, f"{is_.updated_replicas} pods run, {replicas} are wanted")
     return None
 

@@ -145,8 +145,17 @@ def test_child_that_lost_its_label_or_hash_must_get_it_back(metadata: Raw) -> No
     assert steps(planned) == ["Repair Deployment chat-engine"]
 
 
+def test_child_that_lost_all_of_its_spec_must_get_it_back() -> None:
+    seen = made(beta())
+    bare = replace(seen.children[ENGINE], spec=None)
+    (repair,) = plan(replace(seen, children={**seen.children, ENGINE: bare}), GraphSettings()).actions
+    assert isinstance(repair, RepairChild)
+    assert repair.body["spec"] == bodies(look(beta()))["Deployment chat-engine"]["spec"]
+
+
 def test_child_on_its_way_out_must_be_waited_for() -> None:
     seen = changed(made(beta()), ENGINE, deletion_timestamp="2026-01-01T00:00:00Z")
+    assert plan(edited(seen, ENGINE, {"replicas": 9}), GraphSettings()).actions == ()
     assert plan(seen, GraphSettings()).actions == ()
     assert then(seen, beta("chat", component("Frontend", "frontend"))).actions == (
         *(

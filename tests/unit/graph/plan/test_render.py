@@ -108,6 +108,8 @@ def test_labels_must_be_those_of_upstream() -> None:
         "annotations": {MODE: "container"},
     }
     deployment = bodies(planned)["Deployment chat-engine"]
+    frontend = pod(look(beta()), "chat-frontend")["metadata"]["labels"]
+    assert PREFIX + "dynamo-component-class" not in frontend
     assert deployment["spec"]["selector"] == {"matchLabels": {PREFIX + "selector": "chat-engine"}}
     for body in bodies(planned).values():
         assert body["metadata"]["labels"][PREFIX + "dynamo-graph-deployment-name"] == "chat"
@@ -145,6 +147,7 @@ def test_pod_must_have_defaults_that_the_user_can_replace() -> None:
     assert spec["restartPolicy"] == "Always"
     assert spec["securityContext"] == {"fsGroup": 1000}
     assert spec["serviceAccountName"] == "chat-k8s-service-discovery"
+    assert "priorityClassName" not in spec
     memory = {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": "8Gi"}}
     assert spec["volumes"] == [memory]
     assert spec["containers"][0]["volumeMounts"] == [{"name": "shared-memory", "mountPath": "/dev/shm"}]
@@ -175,6 +178,15 @@ def test_pod_must_have_defaults_that_the_user_can_replace() -> None:
 def test_shared_memory_must_not_be_added_where_it_is_not_wanted(fields: Raw) -> None:
     spec = pod(look(beta("chat", component("Engine", **fields))), "chat-engine")["spec"]
     assert not any("sizeLimit" in volume.get("emptyDir", {}) for volume in spec.get("volumes", ()))
+
+
+def test_shared_memory_must_be_that_of_the_main_container_wherever_it_is() -> None:
+    containers = [{"name": "side", "image": "s"}, {"name": "main", "image": "x"}]
+    side, found = pod(look(beta("chat", component("E", pod={"containers": containers}))), "chat-e")["spec"][
+        "containers"
+    ]
+    assert side == containers[0]
+    assert [each["mountPath"] for each in found["volumeMounts"]] == ["/dev/shm"]
 
 
 @pytest.mark.covers("GD-9", "GD-32", "GD-35")
@@ -352,11 +364,11 @@ def test_services_must_come_and_go_with_the_backend() -> None:
 
 
 @pytest.mark.covers("GD-26")
-@pytest.mark.parametrize("annotations", [{MODE: "container"}, {MODE: "container", **ETCD}])
+@pytest.mark.parametrize("annotations", [{}, {MODE: "pod"}, {MODE: "container"}, {MODE: "container", **ETCD}])
 def test_container_mode_must_be_told_with_kubernetes_discovery(annotations: Raw) -> None:
     variables = env(look(beta(annotations=annotations)), "chat-engine")
     told = (variables.get("CONTAINER_NAME"), variables.get("DYN_KUBE_DISCOVERY_MODE"))
-    assert told == ((None, None) if BACKEND in annotations else ("main", "container"))
+    assert told == (("main", "container") if annotations == {MODE: "container"} else (None, None))
 
 
 @pytest.mark.covers("GD-25", "GD-26")
