@@ -62,6 +62,14 @@ bench: setup controlplane ## requests, CPU and memory beside the Go implementati
 coverage: setup controlplane ## all tests with coverage of src/
 	$(PYTEST) --cov --cov-report=term
 
+.PHONY: mutate
+mutate: setup ## break one guard at a time; each must fail a test (ROOM="modelserving poolrelay graph")
+	nice -n 19 $(BIN)/python scripts/mutate.py $(ROOM)
+
+.PHONY: chaos
+chaos: setup controlplane ## random histories against a real API server (SECONDS=600 SEED=7)
+	$(BIN)/python -m tests.chaos.run --seconds $(or $(SECONDS),60) --seed $(or $(SEED),1) $(if $(STEPS),--steps $(STEPS))
+
 .PHONY: format
 format: setup ## format and fix what can be fixed
 	$(BIN)/ruff format .

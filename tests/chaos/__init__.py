@@ -1,0 +1,1 @@
+"""Random histories against the real API server."""
