@@ -23,7 +23,8 @@ from isthmus.modelserving.plan.explain import explain, gang_note
 from isthmus.modelserving.plan.gang import in_cluster
 from isthmus.modelserving.plan.model import NO_OFFER, Offer
 from isthmus.modelserving.plan.reconcile import plan
-from isthmus.modelserving.store import Caches, Refused, Store
+from isthmus.modelserving.store import Caches, Store
+from isthmus.modelserving.view import Refused
 from isthmus.runtime.cache import Cache
 from isthmus.runtime.metrics import Metrics
 

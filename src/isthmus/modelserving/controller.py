@@ -32,7 +32,8 @@ from isthmus.modelserving.plan.model import Act, Plan, State
 from isthmus.modelserving.plan.reconcile import plan
 from isthmus.modelserving.plan.status import refused, with_problem
 from isthmus.modelserving.report import StatusWriter
-from isthmus.modelserving.store import Caches, Store, View
+from isthmus.modelserving.store import Caches, Store
+from isthmus.modelserving.view import View
 from isthmus.runtime.controller import DONE, Again, Outcome
 from isthmus.runtime.events import EventRecorder, ObjectRef
 from isthmus.runtime.expect import Expectations, Seen

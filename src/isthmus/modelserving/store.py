@@ -14,21 +14,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from isthmus.api.decode import Unreadable
-from isthmus.api.meta import Key, Object
-from isthmus.api.modelserving import MODEL_SERVINGS, ModelServing, Recovery
+from isthmus.api.meta import Key
+from isthmus.api.modelserving import ModelServing, Recovery
 from isthmus.api.names import group_name
 from isthmus.api.podgroups import PodGroup
 from isthmus.api.pods import ControllerRevision, ServingPod, ServingService
 from isthmus.api.validation import problems
-from isthmus.modelserving.plan.desired import desired
+from isthmus.modelserving.plan import memory
 from isthmus.modelserving.plan.model import NOTHING_REMEMBERED, Desired, Facts, Group, Memory
 from isthmus.modelserving.plan.observe import observe
-from isthmus.modelserving.plan.reconcile import Revisions
+from isthmus.modelserving.view import Refused, View, resolve, sort_revisions
 from isthmus.runtime.cache import AnyCache, Cache, Change
 
 
@@ -49,24 +50,6 @@ class Caches:
         return (self.servings, self.pods, self.services, self.revisions, self.pod_groups)
 
 
-class View(msgspec.Struct, frozen=True, gc=False):
-    """One ModelServing at one instant. `groups` are by ordinal. `problems` are what a person should mend in
-    the spec, although it can be acted on."""
-
-    serving: ModelServing
-    desired: Desired
-    groups: Mapping[int, Group]
-    revisions: Revisions
-    problems: tuple[str, ...] = ()
-
-
-class Refused(msgspec.Struct, frozen=True, gc=False):
-    """A ModelServing whose spec cannot be acted on, and why: it got past the CRD's rules."""
-
-    serving: ModelServing
-    problem: str
-
-
 class Part(msgspec.Struct, frozen=True, gc=False):
     """One ModelServing in a snapshot: what its groups are computed from. `known` is what it asks for, if that
     has been resolved already; call `desired()`, not on the event loop, since resolving takes a
@@ -85,7 +68,7 @@ class Part(msgspec.Struct, frozen=True, gc=False):
 
     def desired(self) -> Desired:
         """What it asks for."""
-        return self.known or _resolve(self.serving, self.revisions)
+        return self.known or resolve(self.serving, self.revisions)
 
 
 class _Entry:
@@ -178,7 +161,7 @@ class Store:
                 key[1], group.ordinal
             ):  # labels that name no group of ours stand for nothing
                 groups[group.ordinal] = group
-        revisions = _sort_revisions(entry.revisions, key[1], wanted.uid)
+        revisions = sort_revisions(entry.revisions, key[1], wanted.uid)
         return View(serving, wanted, MappingProxyType(groups), revisions, entry.problems)
 
     def snapshot(self) -> list[Part]:
@@ -217,20 +200,13 @@ class Store:
         known = facts.pods.get(pod.metadata.name) if facts is not None else None
         if entry is None or known is None or known.metadata.uid != uid:
             return  # it is gone already, and nobody would forget it again
-        memory = entry.memory.get(group, NOTHING_REMEMBERED)
-        entry.memory[group] = replace(
-            memory,
-            intended=memory.intended | {uid},
-            condemned=memory.condemned | {uid} if with_group else memory.condemned,
-        )
+        _remember(entry, group, memory.intending(_memory(entry, group), uid, with_group=with_group))
 
     def repent(self, key: Key, pod: ServingPod) -> None:
         """The deletion was refused. Why it was wanted stays remembered."""
         entry, uid, group = self._entries.get(key), pod.metadata.uid, pod.metadata.labels.group_name
-        memory = entry.memory.get(group) if entry is not None else None
-        if entry is not None and memory is not None:
-            kept = replace(memory, intended=memory.intended - {uid}, condemned=memory.condemned - {uid})
-            _remember(entry, group, kept)
+        if entry is not None:
+            _remember(entry, group, memory.repenting(_memory(entry, group), uid))
 
     def settle(self, key: Key, groups: Mapping[int, Group]) -> None:
         """These groups were planned: losses that did not make one of them or its instances go need no
@@ -241,8 +217,7 @@ class Store:
         for group in groups.values():
             known = entry.groups.get(group.name)
             if known is not None and known[3] is group:
-                memory = entry.memory.get(group.name, NOTHING_REMEMBERED)
-                _remember(entry, group.name, _settled(memory, known[1], group))
+                _remember(entry, group.name, memory.settled(_memory(entry, group.name), known[1], group))
 
     # Being fed
 
@@ -282,53 +257,43 @@ class Store:
         pods = {name: other for name, other in facts.pods.items() if name != pod.metadata.name}
         self._replace_facts(key, entry, group, replace(facts, pods=pods))
         if self._remembering:
-            _note_loss(entry, pod, pods)
-        _forget_uid(entry, group, pod.metadata.uid)
+            _remember(entry, group, memory.bereft(_memory(entry, group), pod, pods))
+        _remember(entry, group, memory.without(_memory(entry, group), pod.metadata.uid))
         self._enqueue(key)
 
     def _service_changed(self, change: Change[ServingService]) -> None:
-        old, new = change.old, change.new
-        if old is not None and (new is None or _place(old) != _place(new)):
-            self._remove_service(old)
-        if new is not None:
-            key, group = _key_of(new), new.metadata.labels.group_name
-            entry = self._entries.setdefault(key, _Entry())
-            facts = entry.facts.get(group, Facts())
-            entry.facts[group] = replace(facts, services={**facts.services, new.metadata.name: new})
-            self._enqueue(key)
-
-    def _remove_service(self, service: ServingService) -> None:
-        key, group = _key_of(service), service.metadata.labels.group_name
-        entry = self._entries.get(key)
-        facts = entry.facts.get(group) if entry is not None else None
-        if entry is None or facts is None:
-            return
-        services = {name: other for name, other in facts.services.items() if name != service.metadata.name}
-        self._replace_facts(key, entry, group, replace(facts, services=services))
-        self._enqueue(key)
+        self._part_changed("services", change.old, change.new)
 
     def _pod_group_changed(self, change: Change[PodGroup]) -> None:
         old, new = change.old, change.new
         if old is not None and new is not None and _place(old) == _place(new) and _is_alike(old, new):
             return  # Volcano writes the status of PodGroups all the time
+        self._part_changed("pod_groups", old, new)
+
+    def _part_changed(
+        self,
+        part: Literal["services", "pod_groups"],
+        old: ServingService | PodGroup | None,
+        new: ServingService | PodGroup | None,
+    ) -> None:
+        """Something that a group has beside its pods; `part` is the field of Facts that holds it."""
         if old is not None and (new is None or _place(old) != _place(new)):
-            self._remove_pod_group(old)
+            key, group = _key_of(old), old.metadata.labels.group_name
+            entry = self._entries.get(key)
+            facts = entry.facts.get(group) if entry is not None else None
+            if entry is not None and facts is not None:
+                kept = {
+                    name: each for name, each in getattr(facts, part).items() if name != old.metadata.name
+                }
+                self._replace_facts(key, entry, group, replace(facts, **{part: kept}))
+                self._enqueue(key)
         if new is not None:
             key, group = _key_of(new), new.metadata.labels.group_name
             entry = self._entries.setdefault(key, _Entry())
             facts = entry.facts.get(group, Facts())
-            entry.facts[group] = replace(facts, pod_groups={**facts.pod_groups, new.metadata.name: new})
+            held = {**getattr(facts, part), new.metadata.name: new}
+            entry.facts[group] = replace(facts, **{part: held})
             self._enqueue(key)
-
-    def _remove_pod_group(self, pod_group: PodGroup) -> None:
-        key, group = _key_of(pod_group), pod_group.metadata.labels.group_name
-        entry = self._entries.get(key)
-        facts = entry.facts.get(group) if entry is not None else None
-        if entry is None or facts is None:
-            return
-        kept = {name: each for name, each in facts.pod_groups.items() if name != pod_group.metadata.name}
-        self._replace_facts(key, entry, group, replace(facts, pod_groups=kept))
-        self._enqueue(key)
 
     def _revision_changed(self, change: Change[ControllerRevision]) -> None:
         old, new = change.old, change.new
@@ -350,7 +315,7 @@ class Store:
     def _desired(self, entry: _Entry, serving: ModelServing) -> Desired:
         """Resolved once per spec and set of revisions; the status, which changes most, is put in cheaply."""
         if not entry.is_resolved(serving):
-            entry.base = entry.desired = _resolve(serving, entry.revisions)
+            entry.base = entry.desired = resolve(serving, entry.revisions)
             entry.version, entry.resolved = _version(serving), entry.revisions
             found = problems(serving.metadata.name, entry.base.spec)
             entry.blocking = "; ".join(str(each) for each in found if each.blocking)
@@ -379,115 +344,35 @@ def _version(serving: ModelServing) -> tuple[str, int]:
     return serving.metadata.uid, serving.metadata.generation
 
 
-def _resolve(serving: ModelServing, held: dict[str, ControllerRevision]) -> Desired:
-    revisions = _sort_revisions(held, serving.key[1], serving.metadata.uid)
-    taken = held.keys() - {each.metadata.name for each in revisions.orphans}
-    return desired(serving, revisions.owned, taken - revisions.taken.keys())
-
-
 def _observed(
     entry: _Entry, name: str, facts: Facts, base: Desired, past: Recovery | None, now: float
 ) -> Group:
-    memory = entry.memory.get(name, NOTHING_REMEMBERED)
+    held = _memory(entry, name)
     known = entry.groups.get(name)
-    unchanged = known is not None and known[0] is facts and known[1] is memory and known[2] is base
+    unchanged = known is not None and known[0] is facts and known[1] is held and known[2] is base
     if known is not None and unchanged and known[4] == past:
         group = known[3]
         if group.recheck_at is None or now < group.recheck_at:
             return group
-    group = observe(name, facts, base, memory, now, past)
-    entry.groups[name] = (facts, memory, base, group, past)
+    group = observe(name, facts, base, held, now, past)
+    entry.groups[name] = (facts, held, base, group, past)
     return group
 
 
-def _note_loss(entry: _Entry, pod: ServingPod, left: Mapping[str, ServingPod]) -> None:
-    """A pod is gone that was not deleted here: remember which pods it leaves behind (MS-84)."""
-    labels, owner = pod.metadata.labels, _owner_uid(pod)
-    memory = entry.memory.get(labels.group_name, NOTHING_REMEMBERED)
-    if pod.metadata.uid in memory.intended or not owner:
-        return
-    group = [each for each in left.values() if _owner_uid(each) == owner and not each.metadata.terminating]
-    if not group:
-        return
-    instance = frozenset(
-        each.metadata.uid for each in group if each.metadata.labels.role_id == labels.role_id
-    )
-    lost = {**memory.lost, labels.role_id: memory.lost.get(labels.role_id, frozenset()) | instance}
-    everyone = frozenset(each.metadata.uid for each in group)
-    bereaved = {**memory.bereaved, labels.role: memory.bereaved.get(labels.role, frozenset()) | everyone}
-    entry.memory[labels.group_name] = replace(
-        memory, lost=lost if instance else memory.lost, bereaved=bereaved
-    )
+def _memory(entry: _Entry, group: str) -> Memory:
+    return entry.memory.get(group, NOTHING_REMEMBERED)
 
 
 def _note_calm(entry: _Entry, pod: ServingPod) -> None:
-    """A pod is ready: what restarts it has had are no reason to act any more (MS-418)."""
-    uid, restarts, group = pod.metadata.uid, pod.restarts, pod.metadata.labels.group_name
-    if not restarts or not pod.ready:
-        return
-    memory = entry.memory.get(group, NOTHING_REMEMBERED)
-    if memory.calm.get(uid) != restarts:
-        entry.memory[group] = replace(memory, calm={**memory.calm, uid: restarts})
+    group = pod.metadata.labels.group_name
+    _remember(entry, group, memory.calmed(_memory(entry, group), pod))
 
 
-def _settled(memory: Memory, planned: Memory, group: Group) -> Memory:
-    """What is left to remember of `memory` after a plan was made on `planned`, an earlier state of it."""
-    broken = {instance.id for instance in group.each() if instance.broken}
-    lost = {
-        role_id: left
-        for role_id, uids in memory.lost.items()
-        if (left := uids if role_id in broken else uids - planned.lost.get(role_id, frozenset()))
-    }
-    bereaved = {
-        role: left
-        for role, uids in memory.bereaved.items()
-        if (left := uids if group.broken else uids - planned.bereaved.get(role, frozenset()))
-    }
-    failing = {each.uid: each.at for each in group.failures if each.at is not None}
-    return replace(memory, lost=lost, bereaved=bereaved, failing=failing)
-
-
-def _forget_uid(entry: _Entry, group: str, uid: str) -> None:
-    memory = entry.memory.get(group)
-    if memory is None:
-        return
-    kept = Memory(
-        intended=memory.intended - {uid},
-        condemned=memory.condemned - {uid},
-        lost={role_id: uids - {uid} for role_id, uids in memory.lost.items() if uids - {uid}},
-        bereaved={role: uids - {uid} for role, uids in memory.bereaved.items() if uids - {uid}},
-        failing={each: at for each, at in memory.failing.items() if each != uid},
-        calm={each: restarts for each, restarts in memory.calm.items() if each != uid},
-    )
-    _remember(entry, group, kept)
-
-
-def _remember(entry: _Entry, group: str, memory: Memory) -> None:
-    if memory == NOTHING_REMEMBERED:
+def _remember(entry: _Entry, group: str, held: Memory) -> None:
+    if held == NOTHING_REMEMBERED:
         entry.memory.pop(group, None)
-    elif memory != entry.memory.get(group):
-        entry.memory[group] = memory
-
-
-def _sort_revisions(held: dict[str, ControllerRevision], serving: str, uid: str) -> Revisions:
-    """Whose revisions these are; others' are left out, since their names can be passed over."""
-    owned, orphans, taken = [], [], {}
-    for name, revision in sorted(held.items()):
-        owner = revision.metadata.controller()
-        if revision.metadata.terminating:
-            taken[name] = "is still terminating"
-        elif owner is None:
-            orphans.append(revision)
-        elif owner.uid == uid:
-            owned.append(revision)
-        elif (owner.kind, owner.name) == (MODEL_SERVINGS.kind, serving):
-            taken[name] = "was made for a former ModelServing of this name, and is being collected"
-    return Revisions(tuple(owned), tuple(orphans), taken)
-
-
-def _owner_uid(obj: Object) -> str:
-    owner = obj.metadata.controller()
-    return owner.uid if owner is not None else ""
+    elif held != entry.memory.get(group):
+        entry.memory[group] = held
 
 
 def _is_alike(old: PodGroup, new: PodGroup) -> bool:

@@ -30,7 +30,7 @@ from isthmus.modelserving.plan.model import (
     State,
 )
 from isthmus.modelserving.plan.reconcile import plan
-from isthmus.modelserving.store import View
+from isthmus.modelserving.view import View
 from tests.property.modelserving.world import World
 
 

@@ -50,7 +50,8 @@ from isthmus.modelserving.plan.model import (
     RepairService,
 )
 from isthmus.modelserving.plan.reconcile import phase, plan
-from isthmus.modelserving.store import Caches, Store, View
+from isthmus.modelserving.store import Caches, Store
+from isthmus.modelserving.view import View
 from isthmus.runtime.cache import Cache
 from isthmus.runtime.metrics import Metrics
 from tests.support.serving import NOW, crashed_status, failed_status, ready_status, unready_status

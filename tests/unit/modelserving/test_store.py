@@ -22,7 +22,8 @@ from isthmus.api.pods import (
 )
 from isthmus.modelserving.plan.model import Act, Group, State
 from isthmus.modelserving.plan.reconcile import plan
-from isthmus.modelserving.store import Caches, Refused, Store, View
+from isthmus.modelserving.store import Caches, Store
+from isthmus.modelserving.view import Refused, View
 from isthmus.runtime.cache import Cache
 from isthmus.runtime.metrics import Metrics
 from tests.support.serving import (
