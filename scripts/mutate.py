@@ -46,7 +46,7 @@ class Room(NamedTuple):
 
 ROOMS: Final = {
     "modelserving": Room(
-        ("src/isthmus/modelserving/plan/*.py", "src/isthmus/modelserving/store.py"),
+        ("src/isthmus/modelserving/plan/*.py", "src/isthmus/modelserving/store.py", "src/isthmus/modelserving/view.py"),
         (
             "tests/unit/modelserving/plan",
             "tests/unit/modelserving",
