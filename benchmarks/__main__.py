@@ -60,7 +60,7 @@ async def play(sandbox: Sandbox, scenarios: list[str], size: Size, *, prefix: st
             async with watched(sandbox.cluster().kubeconfig()) as world:
                 await asyncio.sleep(3)
                 print(HEAD, flush=True)
-                player = Player(world, operator, audit, size, within_s=within_s)
+                player = Player(sandbox, world, operator, audit, size, within_s=within_s)
                 details = []
                 for scenario in scenarios:
                     result = await player.play(scenario)
@@ -80,7 +80,7 @@ def main() -> None:
     arguments = parser.parse_args()
     logs.configure("error", "text")
     size = Size(250, 20) if arguments.large else Size()
-    default = "S1,S6" if arguments.large else "S1,idle,S6,S3,S4,S5,S2"
+    default = "S1,S6" if arguments.large else "S1,idle,S6,S3,S3c,S4,S5,S2,S2j,S1,S5f"
     scenarios = (arguments.scenarios or default).split(",")
     crds = crd.definitions() + ([] if arguments.without_volcano else [volcano.pod_groups()])
     with Sandbox.start(audit=True, crds=crds, node=NodeSettings()) as sandbox:

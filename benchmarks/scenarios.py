@@ -2,9 +2,10 @@
 scenario.
 
 S1 creates M ModelServings of R groups with 4 pods each; idle watches nothing happen; S6 kills the operator
-and starts it again; S3 rolls all to another image; S4 scales R to 2; S5 deletes all; S2 creates one
-ModelServing of R2 groups. The large run is S1 and S6 with 20,000 pods. All counts are the operator's own,
-from the API server's audit log.
+and starts it again; S3 rolls all to another image; S3c rolls again and kills the operator in the middle,
+KILLS times; S4 scales R to 2; S5 deletes all, S5f in the foreground; S2 creates one ModelServing of R2
+groups, S2j the same with pods that are ready after 0 to 30 s. The large run is S1 and S6 with 20,000 pods.
+All counts are the operator's own, from the API server's audit log.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from typing import NamedTuple
 
 from benchmarks.process import Audit, Operator, Request, by_kind, cpu_s, memory_mb
 from benchmarks.world import World
+from isthmus.sandbox import NodeSettings, Sandbox
 
+KILLS = 3
+"""In S3c; each interrupts the rollouts of all ModelServings."""
 QUIET_S = 2.0
 SETTLE_S = 20.0
 
@@ -59,8 +63,9 @@ class Player:
     """Plays scenarios one after the other on one sandbox; the later ones use what the earlier ones made."""
 
     def __init__(
-        self, world: World, operator: Operator, audit: Audit, size: Size, *, within_s: float
+        self, sandbox: Sandbox, world: World, operator: Operator, audit: Audit, size: Size, *, within_s: float
     ) -> None:
+        self._sandbox = sandbox
         self._world = world
         self._operator = operator
         self._audit = audit
@@ -70,7 +75,7 @@ class Player:
         self._began = (0.0, 0.0)
 
     async def play(self, scenario: str) -> Result:
-        """Play one of s1, s2, s3, s4, s5, s6, idle."""
+        """Play one of s1, s2, s2j, s3, s3c, s4, s5, s5f, s6, idle."""
         result: Result = await getattr(self, scenario.lower())()
         return result
 
@@ -95,6 +100,40 @@ class Player:
         self._begin()
         await self._world.roll(self._names, "bench/image:v2")
         return await self._end("S3", dict.fromkeys(self._names, self._size.groups), old)
+
+    async def s2j(self) -> Result:
+        """Create the big one while pods become ready one by one over 30 s."""
+        await self._node(NodeSettings(ready_jitter_s=30))
+        result = await self.s2()
+        await self._node(NodeSettings())
+        return result._replace(name="S2j")
+
+    async def s3c(self) -> Result:
+        """Roll to another image, kill the operator in the middle, start it again: none may be stuck."""
+        await self._node(NodeSettings(ready_delay_s=1, delete_delay_s=1))
+        began, requests, stuck = time.monotonic(), list[Request](), 0
+        self._audit.read()
+        for number in range(KILLS):
+            old = self._world.revisions()
+            await self._world.roll(self._names, f"bench/image:killed-{number}")
+            await asyncio.sleep(4 + 3 * number)
+            self._operator.kill()
+            self._operator.start()
+            wanted = dict.fromkeys(self._names, self._size.groups)
+            await self._world.until(lambda: self._world.settled(wanted, old), within_s=self._within_s)  # noqa: B023
+            stuck += sum(not self._world.settled({name: each}, old) for name, each in wanted.items())
+            requests += self._audit.read()
+        await self._node(NodeSettings())
+        pid, wall = self._operator.pid, time.monotonic() - began
+        name = f"S3c: {stuck} of {KILLS * len(self._names)} stuck"
+        return Result(name, not stuck, wall, cpu_s(pid), memory_mb(pid), requests)
+
+    async def s5f(self) -> Result:
+        """Delete all in the foreground: the garbage collector ends it, with no write of the operator."""
+        self._begin()
+        await self._world.delete(self._names, propagation="Foreground")
+        reached = await self._world.until(self._world.empty, within_s=self._within_s)
+        return await self._measure("S5f", reached)
 
     async def s4(self) -> Result:
         """Scale down to 2 groups each."""
@@ -136,6 +175,9 @@ class Player:
         return Result(
             "idle", True, time.monotonic() - began, cpu_s(pid) - cpu, memory_mb(pid), self._audit.read()
         )
+
+    async def _node(self, settings: NodeSettings) -> None:
+        await asyncio.to_thread(self._sandbox.set_node, settings)
 
     def _begin(self) -> None:
         self._audit.read()

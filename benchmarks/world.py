@@ -138,11 +138,11 @@ class World:
 
         await self._each(names, one)
 
-    async def delete(self, names: list[str]) -> None:
-        """Delete each, its children in the background."""
+    async def delete(self, names: list[str], *, propagation: str = "Background") -> None:
+        """Delete each; its children before it or after it."""
         await self._each(
             names,
-            lambda name: self.client.delete(MODEL_SERVINGS, NAMESPACE, name, propagation="Background"),
+            lambda name: self.client.delete(MODEL_SERVINGS, NAMESPACE, name, propagation=propagation),
         )
 
     async def _patch(self, names: list[str], body: Raw) -> None:
