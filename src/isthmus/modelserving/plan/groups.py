@@ -66,7 +66,7 @@ def _replace_outdated(present: Mapping[int, Group], kept: str, desired: Desired,
     members = [
         rollout.Member(
             ordinal=group.ordinal,
-            available=_running(group, draft),
+            available=group.state is State.RUNNING,
             serving=group.serving,
             outdated=group.revision not in ("", desired.revision.name),
             protected=group.ordinal < desired.group_partition,
@@ -181,7 +181,3 @@ def _due(ordinal: int, kept: str, desired: Desired) -> dict[str, RoleTarget]:
     """What a new group is made from: below the partition what the groups there are to keep, else the present
     (MS-53)."""
     return targets(ordinal, kept if ordinal < desired.group_partition else "", desired)
-
-
-def _running(group: Group, draft: Draft) -> bool:
-    return group.state is State.RUNNING and group.name not in draft.deleting

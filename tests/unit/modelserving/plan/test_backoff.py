@@ -216,3 +216,11 @@ def test_recovery_must_come_back_from_the_wire_as_it_went() -> None:
         raw = msgspec.json.decode(msgspec.json.encode(status))
         assert raw["recoveries"][0]["count"] == each.count
         assert msgspec.json.decode(msgspec.json.encode(raw), type=Status) == status
+
+
+def test_earliest_of_several_failures_must_be_kept_whatever_its_name() -> None:
+    scene = Scene(serving(role("p", 2), recovery="ServingGroupRecreate")).has_group(0)
+    scene.set_status("a-0-p-0", failed_status(at=NOW - 5))
+    scene.set_status("a-0-p-1", failed_status(at=NOW - 9))
+    scene.reported()
+    assert known(scene) == [("a-0", 1, "a-0-p-1-0")]

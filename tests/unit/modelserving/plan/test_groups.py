@@ -439,6 +439,8 @@ def test_surplus_group_must_lose_all_its_services() -> None:
     assert "delete Service a-1-p-0-0" in in_words(scene.plan())
     scene.terminate("a-1")
     assert in_words(scene.plan()) == ["delete Service a-1-p-0-0"]
+    other = Scene(serving(role("p", 1, 1), replicas=1)).has_groups(0, 1).terminate("a-0")
+    assert in_words(other.plan()) == ["delete Service a-0-p-0-0"]  # on its way out, so it is the one too many
 
 
 def test_act_must_give_a_bounded_number_of_reasons_quickly() -> None:

@@ -403,3 +403,11 @@ def test_pods_of_an_instance_must_speak_in_an_order_that_does_not_depend_on_how_
     assert instance(scene).revision == forwards == scene.desired.revision.name
     scene.pods["a-0-p-0-0"] = terminating(entry)
     assert instance(scene).revision == other.name
+
+
+def test_service_with_a_workers_name_must_not_be_taken_for_the_instances() -> None:
+    scene = Scene(serving(role("p", 1, 1))).has_group(0)
+    service = scene.services.pop("a-0-p-0-0")
+    meta = replace(service.metadata, name="a-0-p-0-1")
+    scene.services["a-0-p-0-1"] = replace(service, metadata=meta)
+    assert group(scene).services == {}

@@ -416,3 +416,19 @@ def test_policy_none_must_leave_failed_pods() -> None:
     planned = scene.reported()
     assert isinstance(planned.decision, Blocked)
     assert "Evicted: node is full" in planned.decision.reasons[0]
+
+
+@pytest.mark.covers("MS-263")
+def test_rollout_that_may_not_move_must_be_blocked_and_say_so_although_all_is_available() -> None:
+    before = serving(role("p", 2, maxUnavailable="some"), by_role=True)
+    after = serving(role("p", 2, image="new", maxUnavailable="some"), by_role=True)
+    scene = Scene(after, stored=[before, after]).has_group(0, of=before)
+    assert scene.reported().decision == Blocked(("a-0: replicas of p wait for their turn",))
+
+
+@pytest.mark.covers("MS-72")
+def test_protected_replicas_must_not_be_said_to_wait() -> None:
+    before = serving(role("p", 2, partition=2), by_role=True)
+    after = serving(role("p", 2, image="new", partition=2), by_role=True)
+    scene = Scene(after, stored=[before, after]).has_group(0, of=before)
+    assert scene.reported().decision == Done()
