@@ -85,7 +85,7 @@ def _repair(child: GraphChild, raw_wanted: Raw) -> Raw:
             live, wanted = _part(child, part), raw_wanted[part]
             patch[part] = (
                 {key: replacing(live.get(key), value) for key, value in wanted.items()}
-                if isinstance(wanted, dict) and isinstance(live, dict)
+                if isinstance(live, dict)
                 else wanted
             )
     return patch

@@ -41,7 +41,7 @@ def in_order(variables: Mapping[str, Raw]) -> list[Raw]:
         open_names = {start}
         while stack:
             name, rest = stack[-1]
-            inner = next((each for each in rest if each not in written and each not in open_names), None)
+            inner = next((each for each in rest if each not in open_names), None)
             if inner is None:
                 written.setdefault(name, variables[name])
                 stack.pop()

@@ -56,7 +56,7 @@ class Pods:
         raw_pod: Raw = {
             "terminationGracePeriodSeconds": GRACE_S,
             "restartPolicy": "Always",
-            **({} if raw_user.get("securityContext") else {"securityContext": {"fsGroup": FS_GROUP}}),
+            "securityContext": {"fsGroup": FS_GROUP},
             **raw_user,
         }
         account = ACCOUNTS.get(component.type, "")

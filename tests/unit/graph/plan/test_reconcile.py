@@ -64,6 +64,10 @@ def test_graph_without_components_must_lose_its_deployments_and_keep_its_rights(
     ]
 
 
+def test_graph_without_components_must_make_nothing() -> None:
+    assert look(beta() | {"spec": {}}).actions == ()
+
+
 def test_component_that_changes_case_must_keep_its_deployment() -> None:
     planned = then(made(beta("chat", component("Engine"))), beta("chat", component("ENGINE")))
     assert steps(planned) == ["Repair Service chat-engine", "Repair Deployment chat-engine"]
@@ -85,7 +89,8 @@ def test_object_of_another_must_never_be_touched(owner: str | None) -> None:
     planned = plan(replace(seen, children=children, strangers=others), GraphSettings())
     assert planned.actions == ()
     assert len(planned.conflicts) == 1
-    assert "Deployment chat-engine" in planned.conflicts[0]
+    whose = "controlled by DynamoGraphDeployment chat" if owner else "controlled by nobody"
+    assert planned.conflicts[0].startswith(f"Deployment chat-engine is {whose}")
 
 
 @pytest.mark.covers("GD-17")

@@ -346,6 +346,8 @@ def test_graph_of_etcd_must_have_services_of_frontends_only() -> None:
         "Create Deployment lab-frontend",
         "Create Deployment lab-engine",
     ]
+    labels = bodies(planned)["Service lab-frontend"]["metadata"]["labels"]
+    assert PREFIX + "dynamo-discovery-enabled" not in labels
     assert "DYN_DISCOVERY_BACKEND" not in env(planned, "lab-engine")
     assert "serviceAccountName" not in pod(planned, "lab-engine")["spec"]
     assert PREFIX + "dynamo-discovery-enabled" not in pod(planned, "lab-engine")["metadata"]["labels"]

@@ -101,6 +101,21 @@ def test_what_cannot_be_must_be_failed_with_its_reason() -> None:
     assert found.observed_generation == 4
 
 
+@pytest.mark.covers("GD-46")
+def test_graph_that_is_no_good_must_keep_the_counts_that_it_had() -> None:
+    before = stands(running(made(beta())))
+    bad = replace(read(beta("chat", component("E", replicas=-1))), status=before)
+    assert stands(Observed(graph=bad)).components == before.components
+
+
+def test_deployment_on_its_way_out_must_not_be_ready() -> None:
+    seen = running(made(beta()))
+    name = ChildName("Deployment", "chat-engine")
+    meta = replace(seen.children[name].metadata, deletion_timestamp="2026-01-01T00:00:00Z")
+    gone = replace(seen, children={**seen.children, name: replace(seen.children[name], metadata=meta)})
+    assert brief(stands(gone)) == ("pending", "False", "some_resources_are_not_ready")
+
+
 @pytest.mark.covers("GD-42")
 def test_graph_in_the_older_form_must_have_its_status_in_both_words() -> None:
     found = stands(running(made(alpha())))
