@@ -80,7 +80,7 @@ async def test_objects_must_have_exact_names_labels_owners_and_selectors(world: 
 @pytest.mark.covers("MS-26", "MS-29", "MS-415")
 async def test_pods_must_carry_the_template_and_our_environment_last(world: World) -> None:
     engine = container(
-        env=[{"name": "GROUP_SIZE", "value": "99"}, {"name": "MODEL", "value": "m"}],
+        env=[{"name": "MODEL", "value": "m"}],
         ports=[{"containerPort": 8000}],
     )
     metadata = {"labels": {"app": "x"}, "annotations": {"note": "y"}}
