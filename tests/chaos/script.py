@@ -127,7 +127,7 @@ def _manifest(chance: random.Random, name: str) -> Raw:
 
 
 def _strategy(chance: random.Random) -> Raw:
-    allowed = chance.choice((1, 1, 2, "50%"))
+    allowed = chance.choice((1, 1, 2, 3))
     return {
         "type": "ServingGroupRollingUpdate",
         "rollingUpdateConfiguration": {"maxUnavailable": allowed},
