@@ -46,21 +46,24 @@ class Room(NamedTuple):
 
 ROOMS: Final = {
     "modelserving": Room(
-        ("src/isthmus/modelserving/plan/*.py", "src/isthmus/modelserving/store.py", "src/isthmus/modelserving/view.py"),
+        (
+            "src/isthmus/modelserving/plan/*.py",
+            "src/isthmus/modelserving/store.py",
+            "src/isthmus/modelserving/view.py",
+        ),
         (
             "tests/unit/modelserving/plan",
             "tests/unit/modelserving",
-            "tests/property/modelserving/plan",
         ),
         leave=("foresee.py", "explain.py", "causes.py", "plugins.py"),
     ),
     "poolrelay": Room(
         ("src/isthmus/poolrelay/*.py", "src/isthmus/poolrelay/plan/*.py"),
-        ("tests/unit/poolrelay/plan", "tests/unit/poolrelay", "tests/property/poolrelay"),
+        ("tests/unit/poolrelay/plan", "tests/unit/poolrelay"),
     ),
     "graph": Room(
         ("src/isthmus/graph/plan/*.py",),
-        ("tests/unit/graph/plan", "tests/unit/graph", "tests/property/graph"),
+        ("tests/unit/graph/plan", "tests/unit/graph"),
     ),
 }
 
@@ -183,16 +186,12 @@ class _First:
             self.name = f"{report.nodeid} (cannot be imported)"
 
 
-def _tests(guard: Guard, room: Room) -> list[str]:
-    """The tests of the guard's own module first."""
-    stem = Path(guard.path).stem
-    own = [
-        str(path)
-        for folder in room.tests
-        for path in sorted(Path(folder).glob(f"**/test_{stem}.py"))
-        if path.exists()
-    ]
-    return list(dict.fromkeys([*own, *(folder for folder in room.tests if Path(folder).exists())]))
+def _stages(guard: Guard, room: Room) -> list[list[str]]:
+    """The tests of the guard's own module, then all of its room."""
+    name = f"test_{Path(guard.path).stem}.py"
+    own = [str(path) for folder in room.tests for path in sorted(Path(folder).glob(name))]
+    stages = [own, [folder for folder in room.tests if Path(folder).exists()]]
+    return [stage for stage in stages if stage]
 
 
 def _in_child(guard: Guard, room: Room, answer: int) -> None:
@@ -215,10 +214,11 @@ def _in_child(guard: Guard, room: Room, answer: int) -> None:
     os.dup2(null, 2)
     import pytest
 
-    first = _First()
-    options = ["-x", "-q", "-p", "no:randomly", "-p", "no:xdist", "-p", "no:cacheprovider"]
+    first, code = _First(), 0
+    options = ["-x", "-q", "-p", "no:randomly", "-p", "no:xdist", "-p", "no:cacheprovider", "--timeout=0"]
     options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
-    code = pytest.main([*options, *_tests(guard, room)], plugins=[first])
+    for stage in _stages(guard, room):
+        code = code or pytest.main([*options, *stage], plugins=[first])
     name = first.name or ("" if code == 0 else f"pytest ended with {int(code)}")
     os.write(answer, name.encode()[:2000])
     os._exit(0)
@@ -291,7 +291,18 @@ def run(room: Room, todo: Sequence[Guard], workers: int, within_s: float) -> lis
                 outcomes.append(Outcome(by_name[name], test, float(took)))
                 if not test:
                     print(f"survived: {name} ({took} s)", flush=True)
-    return sorted(outcomes, key=lambda each: (each.guard.path, each.guard.number))
+    return outcomes
+
+
+def caught_before(page: Path, todo: Sequence[Guard]) -> list[Outcome]:
+    """What a page of an earlier run says of guards that are still there and made a test fail."""
+    rows = [line.split(" | ") for line in page.read_text().splitlines()] if page.exists() else []
+    tests = {row[0][2:].replace("\\|", "|"): row[1] for row in rows if len(row) == 2}
+    return [
+        Outcome(guard, tests[guard.name].removesuffix(" |").strip("`"), 0.0)
+        for guard in todo
+        if tests.get(guard.name, "none").startswith("`")
+    ]
 
 
 def report(name: str, outcomes: Sequence[Outcome], of: int, known: dict[str, str]) -> str:
@@ -321,6 +332,9 @@ def main() -> int:
     parser.add_argument("--only", default="", help="guards whose name holds this text; writes no page")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--within", type=float, default=86400, help="seconds in which to begin guards")
+    parser.add_argument(
+        "--resume", action="store_true", help="keep what the page says of guards caught before"
+    )
     parser.add_argument("--list", action="store_true")
     arguments = parser.parse_args()
     known, bad = reasons(), 0
@@ -350,14 +364,18 @@ def main() -> int:
                 print(f"{name}: {whole.test} fails already; nothing was broken")
                 return 2
             print(f"{name}: all tests take {whole.took_s:.0f} s", flush=True)
-            outcomes = run(room, todo, arguments.workers, arguments.within)
+            page = ROOT / "docs" / "mutation" / f"{name}.md"
+            before = caught_before(page, todo) if arguments.resume else []
+            known_to_fail = {each.guard for each in before}
+            left = [each for each in todo if each not in known_to_fail]
+            outcomes = [*before, *run(room, left, arguments.workers, arguments.within)]
+            outcomes.sort(key=lambda each: (each.guard.path, each.guard.number))
             survived = [each for each in outcomes if not each.test]
             new = [each for each in survived if each.guard.name not in known]
             bad += len(new)
             caught = len(outcomes) - len(survived)
             print(f"{name}: {caught} caught, {len(survived)} survived, {len(new)} of them without a reason")
             if not arguments.only:
-                page = ROOT / "docs" / "mutation" / f"{name}.md"
                 page.parent.mkdir(exist_ok=True)
                 page.write_text(report(name, outcomes, len(todo), known))
     return 1 if bad else 0

@@ -169,3 +169,13 @@ def test_missing_and_unreadable_times_must_be_unknown(time: Any) -> None:
     found = failure(pod(PodStatus(phase="Running", container_statuses=(once,))), {})
     assert found is not None
     assert found.at is None
+
+
+@pytest.mark.parametrize(("code", "told"), [(0, ("Failed", "")), (1, ("Completed", "engine"))])
+def test_container_that_ended_well_must_not_be_named_as_why_a_pod_failed(
+    code: int, told: tuple[str, str]
+) -> None:
+    container = ContainerStatus(name="engine", state=ended(NOW - 10, code, "Completed"))
+    found = failure(pod(replace(failed_status(reason=""), container_statuses=(container,))), {})
+    assert found is not None
+    assert (found.reason, found.container) == told
