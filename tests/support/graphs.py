@@ -186,9 +186,7 @@ def running(seen: Observed, **unlike: ChildStatus) -> Observed:
         if name.kind == DEPLOYMENTS.kind:
             assert each.spec is not None
             count = msgspec.json.decode(each.spec)["replicas"]
-            each = replace(
-                each, status=unlike.get(name.name.replace("-", "_"), counts(count))
-            )
+            each = replace(each, status=unlike.get(name.name.replace("-", "_"), counts(count)))
         children[name] = each
     return replace(seen, children=children)
 
