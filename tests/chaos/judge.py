@@ -47,6 +47,7 @@ class Judge:
         self._caches = caches
         self._history: dict[str, deque[str]] = {}
         self._available: dict[tuple[str, str], float] = {}  # (ModelServing's UID, group) -> when last so
+        self._current: dict[str, set[str]] = {}  # ModelServing's UID -> groups that are
         self._floors: dict[str, deque[tuple[float, int, int]]] = {}  # when, groups that must stay, replicas
         self._open: list[_Question] = []
         self._began = time.monotonic()
@@ -80,6 +81,7 @@ class Judge:
             self._note(change.key[1], "ModelServing is gone")
             return
         name, status, now = new.metadata.name, new.status, time.monotonic()
+        self._touch(new.metadata.uid)
         self._note(
             name,
             f"ModelServing generation {new.metadata.generation}, wants {new.spec.replicas}: observed "
@@ -128,6 +130,7 @@ class Judge:
             return
         if isinstance(serving.spec, Unreadable):
             return
+        self._touch(owner.uid)
         if (began or vanished) and old is not None and metadata.uid not in self.ours:
             self._taken_down(serving, serving.spec, old)
         self._remember(serving)
@@ -138,12 +141,8 @@ class Judge:
         group = pod.metadata.labels.group_name
         if spec.rollout_strategy is not None and spec.rollout_strategy.type == "RoleRollingUpdate":
             return
-        since = self._available.get((serving.metadata.uid, group))
-        if (
-            since is None
-            or now - since > 0.5
-            or pod.metadata.labels.revision == serving.status.update_revision
-        ):
+        is_there = group in self._current.get(serving.metadata.uid, ())
+        if not is_there or pod.metadata.labels.revision == serving.status.update_revision:
             return
         floors = list(self._floors[serving.metadata.uid])
         valid = [
@@ -176,18 +175,25 @@ class Judge:
     def _available_groups(self, serving: ModelServing, at: float) -> set[str]:
         """The groups that were available at some time since LAG_S before `at`."""
         uid = serving.metadata.uid
-        return {group for (its, group), last in self._available.items() if its == uid and last >= at - LAG_S}
+        recent = {
+            group for (its, group), last in self._available.items() if its == uid and last >= at - LAG_S
+        }
+        return recent | self._current.get(uid, set())
+
+    def _touch(self, uid: str) -> None:
+        """What was available until now."""
+        for group in self._current.get(uid, ()):
+            self._available[uid, group] = time.monotonic()
 
     def _remember(self, serving: ModelServing) -> None:
-        now, uid = time.monotonic(), serving.metadata.uid
+        uid = serving.metadata.uid
         groups: dict[str, list[ServingPod]] = {}
         for pod in self._caches.pods.values():
             owner = pod.metadata.controller()
             if owner is not None and owner.uid == uid:
                 groups.setdefault(pod.metadata.labels.group_name, []).append(pod)
-        for group, pods in groups.items():
-            if all(_serves(pod) for pod in pods):
-                self._available[uid, group] = now
+        self._current[uid] = {group for group, pods in groups.items() if all(_serves(pod) for pod in pods)}
+        self._touch(uid)
 
     def _service(self, change: Change[ServingService]) -> None:
         self.versions += 1
