@@ -57,7 +57,7 @@ async def holder(world: World) -> str:
     return found
 
 
-@pytest.mark.covers("R33", "PR-101")
+@pytest.mark.covers("R33", "PR-101", "GD-54")
 async def test_each_namespace_must_have_one_operator_and_get_the_other_when_that_goes(
     operator: OperatorProcess,
     operator_user: tuple[str, Path],

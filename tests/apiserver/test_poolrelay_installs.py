@@ -133,7 +133,7 @@ async def test_whole_life_must_work_at_v1beta1_and_past_an_absence(
 
 
 @pytest.mark.covers("PR-14", "PR-15", "PR-79", "PR-80", "PR-90", "PR-97", "PR-100", "PR-111", "R41")
-@pytest.mark.covers("T-38", "T-46", "T-48", "T-52", "T-56", "T-116")
+@pytest.mark.covers("GD-53", "T-38", "T-46", "T-48", "T-52", "T-56", "T-116")
 async def test_restricted_operator_must_follow_an_about_api_that_comes_later(
     east: PoolWorld, cluster: Cluster, api: RawApi, start: Start, tmp_path: Path
 ) -> None:

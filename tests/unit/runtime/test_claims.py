@@ -227,7 +227,7 @@ class Wide:
             self.cache.upsert("", self.server.lease(namespace))
 
 
-@pytest.mark.covers("R33", "PR-101")
+@pytest.mark.covers("R33", "PR-101", "GD-54")
 async def test_claimed_namespace_must_be_left_alone_until_the_claim_has_run_out(server: Server) -> None:
     wide, one = Wide(server), server.claimant()
     assert wide.claims.wait_s(TEAM) == 0

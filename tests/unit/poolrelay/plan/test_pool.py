@@ -137,7 +137,7 @@ def test_graph_on_its_way_out_must_be_known_as_such() -> None:
     assert pool({}, deletionTimestamp="2026-09-21T14:13:20Z").terminating
 
 
-@pytest.mark.covers("PR-34", "PR-77", "PR-98", "T-134")
+@pytest.mark.covers("GD-48", "PR-34", "PR-77", "PR-98", "T-134")
 def test_only_what_a_relay_reads_of_a_graph_must_matter() -> None:
     old = graph(beta(("Engine", "worker")))
     assert not graph_matters(old, graph(beta(("Engine", "worker")), version="2", labels={"a": "b"}))
