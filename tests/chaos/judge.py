@@ -12,7 +12,7 @@ from collections import deque
 from typing import Final, NamedTuple
 
 from isthmus.api.decode import Unreadable
-from isthmus.api.modelserving import ModelServing, Spec
+from isthmus.api.modelserving import ModelServing, Role, Spec
 from isthmus.api.names import group_name, ordinal, pod_name
 from isthmus.api.percent import resolve
 from isthmus.api.pods import ControllerRevision, ServingPod, ServingService
@@ -25,12 +25,12 @@ TAIL: Final = 60
 
 
 class _Question(NamedTuple):
-    """Whether at least `least` groups other than `but` were available around `at`; asked GRACE_S later."""
+    """Whether at least `least` groups but those in `but` were available around `at`; asked GRACE_S later."""
 
     at: float
     serving: ModelServing
     least: int
-    but: str
+    but: frozenset[str]
     what: str
 
 
@@ -48,7 +48,10 @@ class Judge:
         self._history: dict[str, deque[str]] = {}
         self._available: dict[tuple[str, str], float] = {}  # (ModelServing's UID, group) -> when last so
         self._current: dict[str, set[str]] = {}  # ModelServing's UID -> groups that are
-        self._floors: dict[str, deque[tuple[float, int, int]]] = {}  # when, groups that must stay, replicas
+        self._floors: dict[
+            str, deque[tuple[float, int, int, dict[str, int]]]
+        ] = {}  # when, groups that must stay, replicas
+        self._down: dict[tuple[str, str], float] = {}  # taken down by the operator, and when
         self._open: list[_Question] = []
         self._began = time.monotonic()
         caches.servings.subscribe(self._serving)
@@ -88,7 +91,9 @@ class Judge:
             f"{status.observed_generation}, replicas {status.replicas}, updated {status.updated_replicas}, "
             f"available {status.available_replicas}",
         )
-        self._floors.setdefault(new.metadata.uid, deque(maxlen=50)).append((now, *_floor(new.spec)))
+        self._floors.setdefault(new.metadata.uid, deque(maxlen=50)).append(
+            (now, *_floor(new.spec), _counts(new.spec))
+        )
         if status.observed_generation > new.metadata.generation:
             self._fail(name, "observedGeneration is of a generation that is not there yet")
         before = (
@@ -96,7 +101,9 @@ class Judge:
         )
         if status.available_replicas > before and new.spec.template.roles[0].replicas:
             claimed = status.available_replicas
-            self._open.append(_Question(now, new, claimed, "", f"status claims {claimed} available groups"))
+            self._open.append(
+                _Question(now, new, claimed, frozenset(), f"status claims {claimed} available groups")
+            )
 
     def _pod(self, change: Change[ServingPod]) -> None:
         self.versions += 1
@@ -142,7 +149,7 @@ class Judge:
         if spec.rollout_strategy is not None and spec.rollout_strategy.type == "RoleRollingUpdate":
             return
         is_there = group in self._current.get(serving.metadata.uid, ())
-        if not is_there or pod.metadata.labels.revision == serving.status.update_revision:
+        if not is_there:
             return
         floors = list(self._floors[serving.metadata.uid])
         valid = [
@@ -151,6 +158,10 @@ class Judge:
             if index + 1 == len(floors) or now - floors[index + 1][0] <= LAG_S
         ]
         least = min(each[1] for each in valid)
+        counts = valid[-1][3]
+        labels = pod.metadata.labels
+        if any(each[3] != counts for each in valid) or ordinal(labels.role_id) >= counts.get(labels.role, 0):
+            return  # its role has become smaller
         groups = {
             each.metadata.labels.group_name
             for each in self._caches.pods.values()
@@ -158,9 +169,11 @@ class Judge:
         }
         if len(groups) > min(each[2] for each in valid):
             return  # it may be one too many
-        self._open.append(
-            _Question(now, serving, least, group, f"{group} is taken down, {least} must be left")
-        )
+        uid = serving.metadata.uid
+        self._down[uid, group] = now
+        down = frozenset(its for (each, its), at in self._down.items() if each == uid and now - at <= LAG_S)
+        what = f"{', '.join(sorted(down))} are taken down, {least} must be left"
+        self._open.append(_Question(now, serving, least, down, what))
 
     def settle(self) -> None:
         """Answer the questions that are due."""
@@ -168,7 +181,7 @@ class Judge:
         due = [each for each in self._open if now >= each.at + GRACE_S]
         self._open = [each for each in self._open if now < each.at + GRACE_S]
         for each in due:
-            there = self._available_groups(each.serving, each.at) - {each.but}
+            there = self._available_groups(each.serving, each.at) - each.but
             if len(there) < each.least:
                 self._fail(each.serving.metadata.name, f"{each.what}; only {sorted(there)} are available")
 
@@ -192,8 +205,17 @@ class Judge:
             owner = pod.metadata.controller()
             if owner is not None and owner.uid == uid:
                 groups.setdefault(pod.metadata.labels.group_name, []).append(pod)
-        self._current[uid] = {group for group, pods in groups.items() if all(_serves(pod) for pod in pods)}
+        if isinstance(serving.spec, Unreadable):
+            return
+        least = sum(role.replicas * (1 + _workers(role)) for role in serving.spec.template.roles)
+        self._current[uid] = {
+            group
+            for group, pods in groups.items()
+            if len(pods) >= least and all(_serves(pod) for pod in pods)
+        }
         self._touch(uid)
+        for group in self._current[uid]:
+            self._down.pop((uid, group), None)
 
     def _service(self, change: Change[ServingService]) -> None:
         self.versions += 1
@@ -222,6 +244,14 @@ class Judge:
 
 def _serves(pod: ServingPod) -> bool:
     return pod.ready and pod.status.phase == "Running" and not pod.metadata.terminating
+
+
+def _workers(role: Role) -> int:
+    return role.worker_replicas if role.worker_template is not None else 0
+
+
+def _counts(spec: Spec) -> dict[str, int]:
+    return {role.name: role.replicas for role in spec.template.roles}
 
 
 def _floor(spec: Spec) -> tuple[int, int]:
