@@ -294,14 +294,16 @@ def run(room: Room, todo: Sequence[Guard], workers: int, within_s: float) -> lis
     return outcomes
 
 
-def caught_before(page: Path, todo: Sequence[Guard]) -> list[Outcome]:
-    """What a page of an earlier run says of guards that are still there and made a test fail."""
+def settled_before(page: Path, todo: Sequence[Guard], known: dict[str, str]) -> list[Outcome]:
+    """What a page of an earlier run says of guards that are still there
+    not to."""
     rows = [line.split(" | ") for line in page.read_text().splitlines()] if page.exists() else []
     tests = {row[0][2:].replace("\\|", "|"): row[1] for row in rows if len(row) == 2}
     return [
-        Outcome(guard, tests[guard.name].removesuffix(" |").strip("`"), 0.0)
+        Outcome(guard, tests[guard.name].removesuffix(" |").strip("`") if caught else "", 0.0)
         for guard in todo
-        if tests.get(guard.name, "none").startswith("`")
+        if (caught := tests.get(guard.name, "").startswith("`"))
+        or (guard.name in tests and guard.name in known)
     ]
 
 
@@ -365,7 +367,7 @@ def main() -> int:
                 return 2
             print(f"{name}: all tests take {whole.took_s:.0f} s", flush=True)
             page = ROOT / "docs" / "mutation" / f"{name}.md"
-            before = caught_before(page, todo) if arguments.resume else []
+            before = settled_before(page, todo, known) if arguments.resume else []
             known_to_fail = {each.guard for each in before}
             left = [each for each in todo if each not in known_to_fail]
             outcomes = [*before, *run(room, left, arguments.workers, arguments.within)]
