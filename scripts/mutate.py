@@ -295,8 +295,7 @@ def run(room: Room, todo: Sequence[Guard], workers: int, within_s: float) -> lis
 
 
 def settled_before(page: Path, todo: Sequence[Guard], known: dict[str, str]) -> list[Outcome]:
-    """What a page of an earlier run says of guards that are still there
-    not to."""
+    """What a page of an earlier run says of guards that are still there, where that is final."""
     rows = [line.split(" | ") for line in page.read_text().splitlines()] if page.exists() else []
     tests = {row[0][2:].replace("\\|", "|"): row[1] for row in rows if len(row) == 2}
     return [
