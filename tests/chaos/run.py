@@ -32,6 +32,7 @@ from isthmus.modelserving.store import Caches
 from isthmus.runtime.cache import AnyCache, Cache
 from isthmus.runtime.metrics import Metrics
 from isthmus.sandbox import NodeSettings, Sandbox
+from isthmus.sandbox.faults import ANNOTATION as FAULTS
 from tests.chaos.judge import Judge
 from tests.chaos.script import Kind, Step, script
 from tests.support.controlplane import make_namespace
@@ -175,12 +176,15 @@ class Round:
         assert not self.world.services(name)
 
     def _heal(self, name: str) -> None:
+        """Take faults back; under policy None, remove failed pods as a person would."""
+        none = self.manifests[name]["spec"]["recoveryPolicy"] == "None"
         for pod, found in self.world.pods(name).items():
-            if pod not in self.judge.foreign and "sandbox.isthmus.dev/fault" in found["metadata"].get(
-                "annotations", {}
-            ):
-                with contextlib.suppress(AssertionError):
+            with contextlib.suppress(AssertionError):  # it may be gone by now
+                if FAULTS in found["metadata"].get("annotations", {}):
                     self.world.fault(pod, "none")
+                if none and found["status"].get("phase") == "Failed":
+                    self.judge.ours.add(found["metadata"]["uid"])
+                    self.world.delete(SERVING_PODS, pod)
 
     def _uids(self) -> dict[str, str]:
         found: dict[str, str] = {}
