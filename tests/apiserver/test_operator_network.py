@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from isthmus.api.modelserving import MODEL_SERVINGS
-from isthmus.api.pods import SERVING_PODS
+from isthmus.api.pods import CONTROLLER_REVISIONS, SERVING_PODS, SERVING_SERVICES
 from isthmus.sandbox import Cluster
 from tests.support.audit import requests_in
 from tests.support.controlplane import StartSandbox, make_namespace, make_user
@@ -128,8 +128,9 @@ async def test_operator_must_notice_a_connection_that_is_half_open_within_a_minu
         world.scale(3)
         await asyncio.sleep(1)
         proxy.heal()  # for new connections: those that are open stay dead, without a FIN
-        ages = await operator.metrics("isthmus_watch_age_seconds")
-        assert len(ages) == 4
+        watched = " ".join(await operator.metrics("isthmus_watch_age_seconds"))
+        for resource in (MODEL_SERVINGS, SERVING_PODS, SERVING_SERVICES, CONTROLLER_REVISIONS):
+            assert f'resource="{resource.name}"' in watched
         await world.settled(within_s=90)
         await same_as_api(world, operator)
 
