@@ -41,8 +41,8 @@ def far(world: World, user: tuple[str, Path], tmp_path: Path) -> Far:
     async def start() -> AsyncIterator[tuple[OperatorProcess, FaultProxy]]:
         async with FaultProxy(*address_of(user[1])) as proxy:
             kubeconfig = proxied(user[1], proxy.listen_port, tmp_path)
-            flag = f"--namespace={world.namespace}"
-            with OperatorProcess(kubeconfig, tmp_path / "log", flag) as operator:
+            flags = (f"--namespace={world.namespace}", "--controllers=modelserving")
+            with OperatorProcess(kubeconfig, tmp_path / "log", *flags) as operator:
                 await operator.ready()
                 yield operator, proxy
 
