@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from isthmus.poolrelay.plan.check import check
-from isthmus.poolrelay.plan.model import Frontend, Stranger
+from isthmus.poolrelay.plan.model import Frontend, PropertyState, Stranger
 from isthmus.poolrelay.plan.reconcile import plan
 from tests.support.relays import (
     act,
@@ -35,6 +35,19 @@ def test_pool_without_faults_must_have_no_findings() -> None:
     found = check(observed(pool()), settings())
     assert (found.published, found.cluster_id, found.findings, found.notes) == (True, "one", (), ())
     assert states(observed(pool())) == {"east-pool-relay": "create", "east-frontend": "create"}
+
+
+def test_name_that_cannot_be_a_services_must_be_impossible_and_not_only_withheld() -> None:
+    seen = observed(graph("east", [Frontend("F", "x" * 64)]))
+    assert states(seen)["x" * 64] == "impossible"
+
+
+def test_pool_that_waits_for_the_clusters_id_must_not_pass_for_published() -> None:
+    seen = observed(
+        pool(), cluster=PropertyState.UNKNOWN, of=relay(clusterId="", clusterIdFrom="ClusterProperty")
+    )
+    assert plan(seen, settings()).hold
+    assert not check(seen, settings()).published
 
 
 def test_check_must_tell_what_the_controller_then_does() -> None:

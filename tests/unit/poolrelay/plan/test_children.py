@@ -85,6 +85,12 @@ def test_relays_spec_must_reach_its_pod() -> None:
     assert [each["port"] for each in rendered(of)["Service"]["spec"]["ports"]] == [7000, 7001]
 
 
+def test_pool_without_a_dynamo_namespace_must_give_no_empty_variable() -> None:
+    bodies = render(relay(), pool(namespaces=()), "one", settings())
+    (found,) = bodies["Deployment"]["spec"]["template"]["spec"]["containers"]
+    assert {"DYN_NAMESPACE", "DYN_RELAY_NAMESPACES"}.isdisjoint(each["name"] for each in found["env"])
+
+
 @pytest.mark.covers("PR-71", "PR-99")
 def test_children_that_are_right_must_be_left() -> None:
     assert plan(settled(), settings()).children == ()

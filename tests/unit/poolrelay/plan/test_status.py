@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from isthmus.api.modelserving import Condition
 from isthmus.api.poolrelay import RelayStatus
@@ -42,6 +43,13 @@ def ready(found: RelayStatus) -> tuple[str, str]:
 def test_published_relay_must_be_ready_once_its_deployment_is_available() -> None:
     assert ready(of(observed(pool()))) == ("False", "Progressing")
     assert ready(of(deployed())) == ("True", "Available")
+
+
+@pytest.mark.covers("PR-30")
+def test_deployment_that_could_not_be_looked_for_must_not_count_as_available() -> None:
+    seen = observed(pool())
+    found = status(seen, replace(plan(seen, settings()), children=()), [], NOW)
+    assert ready(found) == ("False", "Progressing")
 
 
 @pytest.mark.covers("PR-30")

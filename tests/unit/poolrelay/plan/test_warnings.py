@@ -65,6 +65,8 @@ def test_several_bad_names_must_be_one_event_that_lists_them() -> None:
     (event,) = plan(observed(graph("east", many)), settings()).events
     assert "0xxx" in event.note
     assert "and 5 more" in event.note
+    (event,) = plan(observed(graph("east", many[:20])), settings()).events
+    assert "more" not in event.note
 
 
 @pytest.mark.covers("PR-18", "PR-84", "T-41")
