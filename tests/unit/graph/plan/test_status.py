@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from isthmus.api.decode import Unreadable
 from isthmus.api.dynamo.children import ChildStatus
 from isthmus.api.dynamo.graphs import GraphStatus
 from isthmus.api.modelserving import Condition
@@ -153,3 +154,12 @@ def test_patch_must_take_out_what_is_gone_and_name_the_graph() -> None:
     assert raw["status"]["services"] is None
     assert raw["status"]["components"]["Engine"] is None
     assert raw["status"]["components"]["Motor"]["replicas"] == 1
+
+
+@pytest.mark.covers("GD-46")
+def test_graph_whose_spec_cannot_be_read_must_be_failed_and_name_the_field() -> None:
+    broken = replace(read(beta()), spec=Unreadable(reason="Expected `array` - at `spec.components`"))
+    found = stands(Observed(graph=broken))
+    assert found.state == "failed"
+    assert "spec.components" in found.conditions[0].message
+    assert found.services == {}
