@@ -19,11 +19,14 @@ from isthmus.api.crd.schema import (
     choice,
     column,
     count,
+    crd,
     mapping,
     quantity,
+    root,
     ruled,
     struct,
     text,
+    version,
 )
 from isthmus.api.dynamo.graphs import GRAPHS
 from isthmus.api.dynamo.model import MAX_COMPONENTS
@@ -37,59 +40,31 @@ MAX_CLAIMS: Final = 100
 
 def definition() -> Raw:
     """The CRD as a new dictionary, ready to be created or applied."""
-    stored = GRAPHS[0]
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": stored.name},
-        "spec": {
-            "group": GROUP,
-            "names": {
-                "kind": stored.kind,
-                "listKind": f"{stored.kind}List",
-                "plural": stored.plural,
-                "singular": stored.kind.lower(),
-                "shortNames": ["dgd"],
-            },
-            "scope": "Namespaced",
-            "conversion": {"strategy": "None"},
-            "versions": [_version(each.version) for each in GRAPHS],
-        },
-    }
+    made = crd(GRAPHS[0], *(_version(each.version) for each in GRAPHS), short="dgd")
+    made["spec"]["conversion"] = {"strategy": "None"}
+    return made
 
 
-def _version(name: str) -> Raw:
-    old = name != GRAPHS[0].version
-    return {
-        "name": name,
-        "served": True,
-        "storage": not old,
-        **({"deprecated": True} if old else {}),
-        "subresources": {"status": {}},
-        "additionalPrinterColumns": [
-            column("Ready", "string", ".status.conditions[?(@.type=='Ready')].status"),
-            column("Backend", "string", ".spec.backendFramework"),
-            column("Age", "date", ".metadata.creationTimestamp"),
-        ],
-        "schema": {"openAPIV3Schema": schema()},
-    }
+def _version(name: str) -> Schema:
+    return version(
+        name,
+        schema(),
+        column("Ready", "string", ".status.conditions[?(@.type=='Ready')].status"),
+        column("Backend", "string", ".spec.backendFramework"),
+        column("Age", "date", ".metadata.creationTimestamp"),
+        old=name != GRAPHS[0].version,
+    )
 
 
 def schema() -> Schema:
     """The OpenAPI schema of the whole object, the same in both versions."""
-    root = struct(
+    whole = root(
         "DynamoGraphDeployment runs a graph of components, such as a frontend and workers, each as a "
         "Deployment with a Service.",
-        {
-            "apiVersion": {"type": "string"},
-            "kind": {"type": "string"},
-            "metadata": {"type": "object", "properties": {"name": {"type": "string", "maxLength": 253}}},
-            "spec": _spec(),
-            "status": _status(),
-        },
-        required=("spec",),
+        _spec(),
+        _status(),
     )
-    return ruled(root, *NAME)
+    return ruled(whole, *NAME)
 
 
 def _spec() -> Schema:

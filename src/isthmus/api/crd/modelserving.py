@@ -20,11 +20,14 @@ from isthmus.api.crd.schema import (
     choice,
     column,
     count,
+    crd,
     int_or_percent,
     mapping,
+    root,
     ruled,
     struct,
     text,
+    version,
 )
 from isthmus.api.meta import Raw
 from isthmus.api.modelserving import MAX_ROLE_NAME, MAX_ROLES, MODEL_SERVINGS, PLUGIN_NAMES
@@ -34,56 +37,31 @@ GROUP: Final = MODEL_SERVINGS.group
 
 def definition() -> Raw:
     """The CRD as a new dictionary, ready to be created or applied."""
-    plural, kind = MODEL_SERVINGS.plural, MODEL_SERVINGS.kind
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": MODEL_SERVINGS.name},
-        "spec": {
-            "group": GROUP,
-            "names": {"kind": kind, "listKind": f"{kind}List", "plural": plural, "singular": kind.lower()},
-            "scope": "Namespaced",
-            "versions": [
-                {
-                    "name": MODEL_SERVINGS.version,
-                    "served": True,
-                    "storage": True,
-                    "subresources": {
-                        "status": {},
-                        "scale": {
-                            "specReplicasPath": ".spec.replicas",
-                            "statusReplicasPath": ".status.replicas",
-                            "labelSelectorPath": ".status.labelSelector",
-                        },
-                    },
-                    "additionalPrinterColumns": [
-                        column("Replicas", "integer", ".status.replicas"),
-                        column("Available", "integer", ".status.availableReplicas"),
-                        column("Updated", "integer", ".status.updatedReplicas"),
-                        column("Age", "date", ".metadata.creationTimestamp"),
-                    ],
-                    "schema": {"openAPIV3Schema": schema()},
-                }
-            ],
+    served = version(
+        MODEL_SERVINGS.version,
+        schema(),
+        column("Replicas", "integer", ".status.replicas"),
+        column("Available", "integer", ".status.availableReplicas"),
+        column("Updated", "integer", ".status.updatedReplicas"),
+        column("Age", "date", ".metadata.creationTimestamp"),
+        scale={
+            "specReplicasPath": ".spec.replicas",
+            "statusReplicasPath": ".status.replicas",
+            "labelSelectorPath": ".status.labelSelector",
         },
-    }
+    )
+    return crd(MODEL_SERVINGS, served)
 
 
 def schema() -> Schema:
     """The OpenAPI schema of the whole object."""
-    root = struct(
+    whole = root(
         "ModelServing runs a model as groups of pods: each ServingGroup has the same roles, such as prefill "
         "and decode, and each replica of a role is one entry pod and its workers.",
-        {
-            "apiVersion": {"type": "string"},
-            "kind": {"type": "string"},
-            "metadata": {"type": "object", "properties": {"name": {"type": "string", "maxLength": 253}}},
-            "spec": _spec(),
-            "status": _status(),
-        },
-        required=("spec",),
+        _spec(),
+        _status(),
     )
-    return ruled(root, *rules.NAME)
+    return ruled(whole, *rules.NAME)
 
 
 def _spec() -> Schema:

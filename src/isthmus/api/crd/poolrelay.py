@@ -12,7 +12,20 @@ from typing import Final
 
 from isthmus.api.crd.podspec import pod_spec
 from isthmus.api.crd.rules import DNS_LABEL
-from isthmus.api.crd.schema import Schema, array, choice, column, count, rule, ruled, struct, text
+from isthmus.api.crd.schema import (
+    Schema,
+    array,
+    choice,
+    column,
+    count,
+    crd,
+    root,
+    rule,
+    ruled,
+    struct,
+    text,
+    version,
+)
 from isthmus.api.meta import Raw
 from isthmus.api.names import LABEL_LIMIT
 from isthmus.api.poolrelay import GRPC_PORT, MAX_CLUSTER_ID, POOL_RELAYS, RELAY_SUFFIX, SYSTEM_PORT
@@ -25,55 +38,26 @@ MAX_PORT: Final = 65535
 
 def definition() -> Raw:
     """The CRD as a new dictionary, ready to be created or applied."""
-    plural, kind = POOL_RELAYS.plural, POOL_RELAYS.kind
     ready = ".status.conditions[?(@.type=='Ready')]"
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": POOL_RELAYS.name},
-        "spec": {
-            "group": GROUP,
-            "names": {
-                "kind": kind,
-                "listKind": f"{kind}List",
-                "plural": plural,
-                "singular": kind.lower(),
-                "shortNames": ["dpr"],
-            },
-            "scope": "Namespaced",
-            "versions": [
-                {
-                    "name": POOL_RELAYS.version,
-                    "served": True,
-                    "storage": True,
-                    "subresources": {"status": {}},
-                    "additionalPrinterColumns": [
-                        column("Cluster", "string", ".status.clusterId"),
-                        column("Service", "string", ".status.serviceName"),
-                        column("Ready", "string", f"{ready}.status"),
-                        column("Reason", "string", f"{ready}.reason"),
-                        column("Age", "date", ".metadata.creationTimestamp"),
-                    ],
-                    "schema": {"openAPIV3Schema": schema()},
-                }
-            ],
-        },
-    }
+    served = version(
+        POOL_RELAYS.version,
+        schema(),
+        column("Cluster", "string", ".status.clusterId"),
+        column("Service", "string", ".status.serviceName"),
+        column("Ready", "string", f"{ready}.status"),
+        column("Reason", "string", f"{ready}.reason"),
+        column("Age", "date", ".metadata.creationTimestamp"),
+    )
+    return crd(POOL_RELAYS, served, short="dpr")
 
 
 def schema() -> Schema:
     """The OpenAPI schema of the whole object."""
-    root = struct(
+    whole = root(
         "DynamoPoolRelay marks a pool of workers for use from other clusters: a relay speaks for the pool, "
         "and its Service and the pool's frontends are exported.",
-        {
-            "apiVersion": {"type": "string"},
-            "kind": {"type": "string"},
-            "metadata": {"type": "object", "properties": {"name": {"type": "string", "maxLength": 253}}},
-            "spec": _spec(),
-            "status": _status(),
-        },
-        required=("spec",),
+        _spec(),
+        _status(),
     )
     name = rule(
         f"oldSelf.hasValue() || (size(self.metadata.name) <= {MAX_NAME}"
@@ -89,7 +73,7 @@ def schema() -> Schema:
         message="a relay serves the DynamoGraphDeployment of its own name only",
         path=".spec.targetRef.name",
     )
-    return ruled(root, name, graph)
+    return ruled(whole, name, graph)
 
 
 def _spec() -> Schema:

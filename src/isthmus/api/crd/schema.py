@@ -6,7 +6,9 @@ API server stores, descriptions included; none checks what it is given, since a 
 
 from __future__ import annotations
 
-from isthmus.api.meta import Raw
+from typing import Any
+
+from isthmus.api.meta import Raw, Resource
 from isthmus.api.names import INT32_MAX
 
 Schema = Raw
@@ -114,3 +116,51 @@ def ruled(schema: Schema, *rules: Schema) -> Schema:
 def column(name: str, kind: str, path: str) -> Schema:
     """A printer column: what `kubectl get` shows of an object, by a JSON path without braces."""
     return {"name": name, "type": kind, "jsonPath": path}
+
+
+def root(description: str, spec: Schema, status: Schema) -> Schema:
+    """A whole object: what the API server itself reads of it, and these two."""
+    properties: dict[str, Schema] = {
+        "apiVersion": {"type": "string"},
+        "kind": {"type": "string"},
+        "metadata": {"type": "object", "properties": {"name": {"type": "string", "maxLength": 253}}},
+        "spec": spec,
+        "status": status,
+    }
+    return struct(description, properties, required=("spec",))
+
+
+def version(
+    name: str, schema: Schema, *columns: Schema, scale: Schema | None = None, old: bool = False
+) -> Schema:
+    """A served version with a status subresource; `old` is deprecated and not the one that is stored."""
+    return {
+        "name": name,
+        "served": True,
+        "storage": not old,
+        **({"deprecated": True} if old else {}),
+        "subresources": {"status": {}} | ({} if scale is None else {"scale": scale}),
+        "additionalPrinterColumns": list(columns),
+        "schema": {"openAPIV3Schema": schema},
+    }
+
+
+def crd(resource: Resource[Any], *versions: Schema, short: str = "") -> Raw:
+    """The CustomResourceDefinition of a namespaced kind; `short` is its short name."""
+    names: Raw = {
+        "kind": resource.kind,
+        "listKind": f"{resource.kind}List",
+        "plural": resource.plural,
+        "singular": resource.kind.lower(),
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": resource.name},
+        "spec": {
+            "group": resource.group,
+            "names": names | ({"shortNames": [short]} if short else {}),
+            "scope": "Namespaced",
+            "versions": list(versions),
+        },
+    }
