@@ -7,7 +7,6 @@ others from being tried. Every write is noted with the expectations, so that the
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -16,9 +15,10 @@ from isthmus.api.meta import Key
 from isthmus.errors import IsthmusError
 from isthmus.graph.plan.model import Action, CreateChild, DeleteChild, RepairChild
 from isthmus.kube.client import Client, PatchKind, Written
-from isthmus.kube.errors import Forbidden, NotFound, WriteRefused
+from isthmus.kube.errors import Forbidden, NotFound
 from isthmus.runtime.cache import Cache
 from isthmus.runtime.expect import Expectations
+from isthmus.runtime.writes import at_once
 
 CONCURRENCY: Final = 8
 """Requests of one graph that may be under way at once."""
@@ -42,26 +42,11 @@ class Executor:
         a Role that it cannot look into."""
         first = [action for action in actions if action.name.kind != ROLE_BINDINGS.kind]
         then = [action for action in actions if action.name.kind == ROLE_BINDINGS.kind]
-        return await self._at_once(key, first) + await self._at_once(key, then)
 
-    async def _at_once(self, key: Key, actions: Sequence[Action]) -> list[tuple[Action, Result]]:
-        slots = asyncio.Semaphore(CONCURRENCY)
+        async def one(action: Action) -> Written | None:
+            return await self._do(key, action)
 
-        async def one(action: Action) -> Result:
-            async with slots:
-                try:
-                    return await self._do(key, action)
-                except WriteRefused:
-                    raise
-                except IsthmusError as error:
-                    return error
-
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(one(action)) for action in actions]
-        except* WriteRefused as refused:
-            raise next(iter(refused.exceptions)) from None
-        return [(action, task.result()) for action, task in zip(actions, tasks, strict=True)]
+        return await at_once(first, one, most=CONCURRENCY) + await at_once(then, one, most=CONCURRENCY)
 
     async def _do(self, key: Key, action: Action) -> Written | None:
         resource = action.resource
@@ -71,7 +56,7 @@ class Executor:
                     written = await self._client.create(resource, key[0], body)
                 except Forbidden as error:
                     # The namespace is on its way out, and the graph with it: that is no failure.
-                    if not any(reason == "NamespaceTerminating" for _, reason, _ in error.causes):
+                    if not error.namespace_ends:
                         raise
                     return None
             case RepairChild(_, child, body):

@@ -71,6 +71,11 @@ class Forbidden(ApiError, UserError):
 
     hint = ""
 
+    @property
+    def namespace_ends(self) -> bool:
+        """Whether nothing can be created because the namespace is being deleted, and all in it with it."""
+        return any(reason == "NamespaceTerminating" for _, reason, _ in self.causes)
+
 
 class Unauthorized(ApiError, UserError):
     """401 that stayed after the credentials were read again."""

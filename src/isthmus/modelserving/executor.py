@@ -10,9 +10,8 @@ that its end is not taken for a loss (MS-88).
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
@@ -52,6 +51,7 @@ from isthmus.modelserving.plan.reconcile import phase
 from isthmus.modelserving.store import Caches, Store
 from isthmus.runtime.cache import AnyCache
 from isthmus.runtime.expect import Expectations
+from isthmus.runtime.writes import at_once
 
 CONCURRENCY = 24
 """Requests of one key that may be under way at once; the client bounds those of all keys."""
@@ -123,38 +123,17 @@ class Executor:
     ) -> list[IsthmusError]:
         """Do these; `lacking` gets the names of groups whose PodGroup could not be made."""
         failed: list[IsthmusError] = []
-        if len(actions) == 1:
-            await self._try(desired, actions[0], failed, lacking)
-            return failed
-        rest = iter(actions)
-
-        async def work() -> None:
-            for action in rest:
-                await self._try(desired, action, failed, lacking)
-
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                for _ in range(min(CONCURRENCY, len(actions))):
-                    tasks.create_task(work())
-        except* WriteRefused as refused:
-            raise _first(refused.exceptions) from None
-        return failed
-
-    async def _try(
-        self, desired: Desired, action: Action, failed: list[IsthmusError], lacking: set[str]
-    ) -> None:
-        try:
-            await self._one(desired, action)
-        except WriteRefused:
-            raise
-        except IsthmusError as error:
+        for action, error in await at_once(actions, lambda each: self._one(desired, each), most=CONCURRENCY):
+            if error is None:
+                continue
             if isinstance(action, _ON_POD_GROUPS) and _says_no_api(error):
                 self._gang.gone()
                 failed.append(ApiGone(str(error)))
-                return
+                continue
             failed.append(error)
             if isinstance(action, CreatePodGroup):
                 lacking.add(action.group)
+        return failed
 
     async def _one(self, desired: Desired, action: Action) -> None:
         if isinstance(action, _CREATIONS) and self._ending.get(_key(desired)) == desired.uid:
@@ -225,7 +204,7 @@ class Executor:
             await self._explain_existing(desired, resource, body["metadata"])
             return
         except Forbidden as error:
-            if not any(reason == "NamespaceTerminating" for _, reason, _ in error.causes):
+            if not error.namespace_ends:
                 raise
             self._ending[key] = desired.uid
             return
@@ -302,10 +281,6 @@ def _says_no_api(error: IsthmusError) -> bool:
 
 def _key(desired: Desired) -> Key:
     return desired.namespace, desired.name
-
-
-def _first(errors: Iterable[BaseException]) -> BaseException:
-    return next(iter(errors))
 
 
 def _place(labels: ServingLabels) -> tuple[str, str, str, str]:

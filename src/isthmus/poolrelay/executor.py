@@ -8,15 +8,14 @@ with the expectations, so that the next plan sees it.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Sequence
+from typing import Any, Final
 
 from isthmus.api.meta import Key, ObjectMeta, Resource
 from isthmus.api.poolrelay import RELAY_ROLE_BINDINGS, service_exports
 from isthmus.errors import IsthmusError
 from isthmus.kube.client import Client, PatchKind, Written
-from isthmus.kube.errors import AlreadyExists, Forbidden, NotFound, WriteRefused
+from isthmus.kube.errors import AlreadyExists, Forbidden, NotFound
 from isthmus.poolrelay.plan.model import (
     ChildAction,
     CreateChild,
@@ -31,13 +30,13 @@ from isthmus.poolrelay.plan.model import (
 from isthmus.poolrelay.store import Caches
 from isthmus.runtime.cache import AnyCache
 from isthmus.runtime.expect import Expectations
+from isthmus.runtime.writes import at_once
 
 FIELD_MANAGER: Final = "isthmus-poolrelay"
 """Who applies repairs; it never changes, since fields belong to a manager by name (T-108)."""
 CONCURRENCY: Final = 8
 """Requests of one relay that may be under way at once."""
 
-A = TypeVar("A")
 Result = Written | IsthmusError | None
 """What came of one write: the answer, the error, or None for a deletion that was done."""
 
@@ -56,15 +55,18 @@ class Executor:
     async def export(self, key: Key, actions: Sequence[ExportAction]) -> list[tuple[ExportAction, Result]]:
         """Do all of it for the relay `key`; what came of each. Raises WriteRefused where this process may not
         write any more."""
-        return await _at_once(actions, lambda action: self._export(key, action))
+        return await at_once(actions, lambda action: self._export(key, action), most=CONCURRENCY)
 
     async def make(self, key: Key, actions: Sequence[ChildAction]) -> list[tuple[ChildAction, Result]]:
         """The same for the relay's children. The RoleBinding comes when the Role is there, since the API
         server lets nobody bind to a Role that it cannot look into."""
         first = [action for action in actions if action.resource != RELAY_ROLE_BINDINGS]
         then = [action for action in actions if action.resource == RELAY_ROLE_BINDINGS]
-        results = await _at_once(first, lambda action: self._child(key, action))
-        return results + await _at_once(then, lambda action: self._child(key, action))
+
+        async def one(action: ChildAction) -> Written | None:
+            return await self._child(key, action)
+
+        return await at_once(first, one, most=CONCURRENCY) + await at_once(then, one, most=CONCURRENCY)
 
     async def _export(self, key: Key, action: ExportAction) -> Written | None:
         match action:
@@ -100,7 +102,7 @@ class Executor:
         try:
             return await self._client.create(resource, key[0], body)
         except Forbidden as error:
-            if not any(reason == "NamespaceTerminating" for _, reason, _ in error.causes):
+            if not error.namespace_ends:
                 raise
             return None
 
@@ -123,28 +125,3 @@ def is_settled(action: ExportAction | ChildAction, result: Result) -> bool:
     if isinstance(result, NotFound):
         return isinstance(action, DeleteExport | DeleteChild)
     return not isinstance(result, IsthmusError)
-
-
-async def _at_once(
-    actions: Sequence[A], one: Callable[[A], Awaitable[Written | None]]
-) -> list[tuple[A, Result]]:
-    """What came of each action, in their order, at most CONCURRENCY at a time."""
-    results: list[Result] = [None] * len(actions)
-    rest = iter(enumerate(actions))
-
-    async def work() -> None:
-        for index, action in rest:
-            try:
-                results[index] = await one(action)
-            except WriteRefused:
-                raise
-            except IsthmusError as error:
-                results[index] = error
-
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            for _ in range(min(CONCURRENCY, len(actions))):
-                tasks.create_task(work())
-    except* WriteRefused as refused:
-        raise next(iter(refused.exceptions)) from None
-    return list(zip(actions, results, strict=True))
