@@ -23,11 +23,14 @@ DOCUMENTS = (
     ("ModelServing", "docs/behaviour/modelserving.md"),
     ("Graphs", "docs/behaviour/graph.md"),
     ("Pool relays", "docs/behaviour/poolrelay.md"),
+    ("Relay", "docs/behaviour/relay.md"),
+    ("Discovery service", "docs/behaviour/discovery.md"),
+    ("Router", "docs/behaviour/router.md"),
     ("Faults that others had", "docs/behaviour/reports.md"),
 )
 REASONS = "docs/behaviour/not-covered.toml"
 
-_NUMBER = r"(?:(?:MS|PR|GD|G|T)-[0-9]+|R[0-9]{2})"
+_NUMBER = r"(?:(?:MS|PR|GD|G|T|RL|DS|GR|PW|D)-[0-9]+|R[0-9]{2})"
 RULE = re.compile(rf"\b{_NUMBER}\b")
 _HEAD = re.compile(rf"^- \*\*({_NUMBER}) (.+?)\*\*(.*?)(?=\n\n|^- \*\*|\Z)", re.MULTILINE | re.DOTALL)
 _ONLY_RULES = re.compile(rf"{_NUMBER}(?: {_NUMBER})*")
