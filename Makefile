@@ -57,6 +57,7 @@ helm: setup ## build Helm once per machine, for the tests of the chart
 bench: setup controlplane ## requests, CPU and memory beside the Go implementation's figures
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.pools
+	$(BIN)/python -m benchmarks.router
 
 .PHONY: coverage
 coverage: setup controlplane ## all tests with coverage of src/
