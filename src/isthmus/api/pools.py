@@ -27,6 +27,7 @@ MAX_ITEMS: Final = 256
 """Models, frontends, aliases and namespaces in one registration, each."""
 MAX_TEXT: Final = 253
 MAX_URL: Final = 2048
+MAX_LEASE_S: Final = 86400.0
 ID_PREFIX: Final = "pool-v1s-"
 SCHEMES: Final = ("http", "https")
 
@@ -209,6 +210,7 @@ class LoadSnapshot(Message, frozen=True, kw_only=True):
 
 
 _registration: Final = msgspec.json.Decoder(Registration)
+_grant: Final = msgspec.json.Decoder(Grant)
 _pool_list: Final = msgspec.json.Decoder(PoolList)
 _pool: Final = msgspec.json.Decoder(Pool)
 
@@ -232,6 +234,15 @@ def read_registration(body: bytes) -> Registration:
     for index, frontend in enumerate(found.frontends):
         check_url(f"frontends[{index}].url", frontend.url)
         check_text(f"frontends[{index}].service", frontend.service, empty=True)
+    return found
+
+
+def read_grant(body: bytes) -> Grant:
+    """An answer to a registration that a relay may go by. Raises InvalidField."""
+    found = _decode(_grant, body)
+    for field in ("heartbeat_interval_secs", "lease_duration_secs"):
+        if not 0 < getattr(found, field) <= MAX_LEASE_S:
+            raise InvalidField(field, f"must be more than 0 and at most {MAX_LEASE_S:g} seconds")
     return found
 
 
