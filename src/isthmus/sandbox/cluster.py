@@ -140,7 +140,9 @@ def tokens_csv(users: Mapping[str, Sequence[str]], tokens: Mapping[str, str]) ->
     return "".join(lines).encode()
 
 
-def kubeconfig(*, server: str, ca_pem: str, user: str, credentials: Mapping[str, str]) -> bytes:
+def kubeconfig(
+    *, server: str, ca_pem: str, user: str, credentials: Mapping[str, str], namespace: str = "default"
+) -> bytes:
     """A kubeconfig that needs no other file. `credentials`: a token, or client certificate data."""
     raw_config: dict[str, Any] = {
         "apiVersion": "v1",
@@ -154,7 +156,7 @@ def kubeconfig(*, server: str, ca_pem: str, user: str, credentials: Mapping[str,
         ],
         "users": [{"name": user, "user": dict(credentials)}],
         "contexts": [
-            {"name": "sandbox", "context": {"cluster": "sandbox", "user": user, "namespace": "default"}}
+            {"name": "sandbox", "context": {"cluster": "sandbox", "user": user, "namespace": namespace}}
         ],
     }
     return msgspec.json.format(msgspec.json.encode(raw_config), indent=2) + b"\n"

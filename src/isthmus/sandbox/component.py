@@ -126,7 +126,7 @@ class Component:
         self._gone.clear()
         self._set_state("running")
         try:
-            await _ended(process)
+            await processes.ended(process)
         finally:
             if process.poll() is not None:
                 self._process = None
@@ -156,17 +156,3 @@ class Component:
     def _set_state(self, state: str) -> None:
         self._state = state
         self._changed()
-
-
-async def _ended(process: subprocess.Popen[bytes]) -> None:
-    """Return when the process is dead, and collect it."""
-    handle = os.pidfd_open(process.pid)
-    loop = asyncio.get_running_loop()
-    dead = asyncio.Event()
-    loop.add_reader(handle, dead.set)
-    try:
-        await dead.wait()
-        process.poll()
-    finally:
-        loop.remove_reader(handle)
-        os.close(handle)

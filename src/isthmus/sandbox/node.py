@@ -1,4 +1,5 @@
-"""The simulated node: scheduler and kubelet of a cluster whose containers are only claims in a pod's status.
+"""The simulated node: scheduler and kubelet of a cluster whose containers are only claims in a pod's status,
+except those of Isthmus' own image, which are processes (machine.py).
 
 One per cluster, in the supervisor. It watches pods and Nodes, binds every pod that has no node whatever its
 schedulerName, gives it an address, takes it to Running and Ready in one write (two writes per pod in all),
@@ -13,12 +14,12 @@ import asyncio
 import itertools
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 
 import msgspec
 
 from isthmus import logs
-from isthmus.api.meta import Key, Object
+from isthmus.api.meta import Key
 from isthmus.api.times import format_time, parse_time
 from isthmus.clock import Clock
 from isthmus.errors import IsthmusError, WorldError
@@ -28,9 +29,13 @@ from isthmus.kube.watch import Reflector
 from isthmus.sandbox import faults, podstatus
 from isthmus.sandbox.addresses import Addresses
 from isthmus.sandbox.faults import Fault, Kind
+from isthmus.sandbox.lives import Feed, Life, real_changes
+from isthmus.sandbox.machine import Machine
+from isthmus.sandbox.manifest import CannotStart
 from isthmus.sandbox.podstatus import Aspect, Shape
 from isthmus.sandbox.resources import BINDINGS, NODES, PODS, NodeObject, Pod
 from isthmus.sandbox.settings import NodeSettings
+from isthmus.sandbox.workload import Workload
 
 log = logs.get(__name__)
 
@@ -38,41 +43,12 @@ RETRY_S: Final = 0.3
 MAX_BACKOFF_S: Final = 60.0
 
 Raw = dict[str, Any]
-T = TypeVar("T", bound=Object)
-
-
-class Life:
-    """One pod: what was seen of it last, what was asked of it, and what its status should say.
-
-    `written` is False from when `aspect` changes until the API server has it.
-    """
-
-    __slots__ = ("aspect", "faults", "node", "pending", "pod", "task", "written")
-
-    def __init__(self, pod: Pod) -> None:
-        self.pod = pod
-        self.node = pod.spec.node_name
-        self.faults: tuple[Fault, ...] = ()
-        self.pending: list[Fault] = []
-        self.aspect: Aspect | None = None
-        self.written = True
-        self.task: asyncio.Task[None] | None = None
-
-    @property
-    def over(self) -> bool:
-        """Whether it has Failed, after which nothing but its deletion can happen."""
-        return self.aspect is not None and self.aspect.shape in (Shape.FAILED, Shape.EVICTED)
-
-    def ask(self, wanted: tuple[Fault, ...]) -> None:
-        """Take note of the faults that its annotation asks for now."""
-        self.pending += faults.fresh(self.faults, wanted)
-        self.faults = wanted
 
 
 class SimulatedNode:
     """See the module. `names` are its Nodes, which exist already; `settings` may be replaced at any time."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it is made of
         self,
         client: Client,
         *,
@@ -80,9 +56,11 @@ class SimulatedNode:
         addresses: Addresses,
         settings: NodeSettings,
         clock: Clock,
+        machine: Machine | None = None,
         chance: Callable[[], float] = random.random,
     ) -> None:
         self._client = client
+        self._machine = machine
         self._addresses = addresses
         self.settings = settings
         self._clock = clock
@@ -97,9 +75,9 @@ class SimulatedNode:
         self._writes = asyncio.Semaphore(settings.writes)
         self._group: asyncio.TaskGroup | None = None
         self._pods = Reflector(
-            client, PODS, sink=_Feed(self.see_pod, self.lose_pod, self.keep_pods), clock=clock
+            client, PODS, sink=Feed(self.see_pod, self.lose_pod, self.keep_pods), clock=clock
         )
-        self._nodes = Reflector(client, NODES, sink=_Feed(self.see_node), clock=clock)
+        self._nodes = Reflector(client, NODES, sink=Feed(self.see_node), clock=clock)
 
     async def run(self) -> None:
         """Be the node until cancelled."""
@@ -107,6 +85,8 @@ class SimulatedNode:
             self._group = group
             group.create_task(self._pods.run())
             group.create_task(self._nodes.run())
+            if self._machine is not None:
+                group.create_task(self._machine.run())
 
     async def wait_synced(self) -> None:
         """Return once all pods and Nodes have been seen."""
@@ -144,6 +124,8 @@ class SimulatedNode:
             return
         if life.task is not None:
             life.task.cancel()
+        if self._machine is not None:
+            self._machine.forget(pod.metadata.uid)
         if life.aspect is not None:
             self._addresses.free(life.aspect.address)
 
@@ -176,6 +158,9 @@ class SimulatedNode:
         if life.pod.metadata.terminating:
             await self._finish(life)
             return
+        if self._machine is not None and self._machine.wants(life.pod):
+            await self._live_really(life, self._machine)
+            return
         if life.aspect is None:
             await self._come_up(life)
         elif not life.written:
@@ -199,13 +184,55 @@ class SimulatedNode:
             else:
                 return
 
-    async def _come_up(self, life: Life) -> None:
+    async def _live_really(self, life: Life, machine: Machine) -> None:
+        """A pod of our image: its status follows its process."""
+        if life.aspect is None:
+            await self._settle(life)
+            life.written = False
+        assert life.aspect is not None
+        while life.workload is None and not life.over:
+            try:
+                life.workload = await machine.start(life.pod, life.aspect.address)
+            except CannotStart as error:
+                await self._write(life, shape=Shape.BLOCKED, ready=False, why=(error.reason, str(error)))
+                return
+            except WorldError as error:
+                log.warning("a pod's process could not be prepared", error=str(error))
+                await self._clock.sleep(RETRY_S)
+            else:
+                self._spawn(life.workload.run())
+        while life.workload is not None and not life.over:
+            life.workload.changed.clear()
+            if life.pending:
+                await self._happen_really(life, life.workload, life.pending.pop(0))
+            elif changes := real_changes(life.aspect, life.workload.state, life.faults):
+                await self._write(life, **changes)
+            elif not life.written and life.workload.state.running:
+                await self._write(life)
+            else:
+                await life.workload.changed.wait()
+
+    async def _happen_really(self, life: Life, workload: Workload, fault: Fault) -> None:
+        match fault.kind:
+            case Kind.FAIL | Kind.EVICT:
+                workload.give_up()
+                await self._happen(life, fault)
+            case Kind.NODE_LOST:
+                await self._happen(life, fault)
+            case _:
+                workload.kill()
+
+    async def _settle(self, life: Life) -> None:
+        """Give a pod its node and address."""
         if not life.node:
             await self._bind(life)
         settings = self.settings
         await self._clock.sleep(settings.ready_delay_s + settings.ready_jitter_s * self._chance())
         now = format_time(self._clock.now())
         life.aspect = Aspect(address=self._addresses.take(), started=now, changed=now)
+
+    async def _come_up(self, life: Life) -> None:
+        await self._settle(life)
         if faults.has(life.faults, Kind.FAIL, Kind.EVICT):
             return
         if slow_s := faults.seconds_of(life.faults, Kind.SLOW):
@@ -251,6 +278,8 @@ class SimulatedNode:
         deadline = parse_time(pod.metadata.deletion_timestamp or "1970-01-01T00:00:00Z")
         grace_s = max(0.0, deadline - self._clock.now())
         hang_s = faults.seconds_of(life.faults, Kind.HANG_TERMINATION)
+        if life.workload is not None:
+            await life.workload.stop(grace_s)
         await self._clock.sleep(min(self.settings.delete_delay_s, grace_s) + hang_s)
         await self._wait_up(life)
         uid = pod.metadata.uid
@@ -354,34 +383,6 @@ class SimulatedNode:
         except ValueError as error:
             log.warning("annotation ignored", object="/".join(obj.key), error=str(error))
             return ()
-
-
-class _Feed(Generic[T]):
-    """A sink that hands everything on: each object that is there, each that went, all keys after a list."""
-
-    def __init__(
-        self,
-        see: Callable[[T], None],
-        lose: Callable[[T], None] = lambda obj: None,
-        keep: Callable[[set[Key]], None] = lambda keys: None,
-    ) -> None:
-        self._see = see
-        self._lose = lose
-        self._keep = keep
-
-    def replace(self, source: str, items: list[T], resource_version: str) -> None:
-        self._keep({item.key for item in items})
-        for item in items:
-            self._see(item)
-
-    def upsert(self, source: str, obj: T) -> None:
-        self._see(obj)
-
-    def remove(self, source: str, obj: T) -> None:
-        self._lose(obj)
-
-    def progress(self, source: str, resource_version: str) -> None:
-        pass
 
 
 async def _unharmed(work: Awaitable[None]) -> None:

@@ -24,13 +24,21 @@ class Shape(enum.Enum):
 
     RUNNING = "running"
     BACKING_OFF = "backing-off"
+    BLOCKED = "blocked"
+    """Cannot be started at all; only real pods (manifest.CannotStart)."""
+    SUCCEEDED = "succeeded"
     FAILED = "failed"
     EVICTED = "evicted"
 
 
+OVER: Final = (Shape.SUCCEEDED, Shape.FAILED, Shape.EVICTED)
+"""After these nothing but the pod's deletion can happen."""
+
+
 class Aspect(msgspec.Struct, frozen=True, kw_only=True):
     """All that a pod's status says. `started` and `changed` (of readiness) are metav1.Times; `crashed` is
-    when the first container ended last, "" for never; `lost` says that its node no longer reports."""
+    when the first container ended last, "" for never, with `exit_code`; `lost` says that its node no longer
+    reports; `why` is (reason, message) of a container that is BLOCKED."""
 
     address: str
     started: str
@@ -39,14 +47,15 @@ class Aspect(msgspec.Struct, frozen=True, kw_only=True):
     ready: bool = False
     restarts: int = 0
     crashed: str = ""
+    exit_code: int = 1
     lost: bool = False
+    why: tuple[str, str] = ("", "")
 
 
 def status_of(pod: Pod, aspect: Aspect) -> Raw:
     """`status` for a merge patch."""
-    over = aspect.shape in (Shape.FAILED, Shape.EVICTED)
     raw_status: Raw = {
-        "phase": "Failed" if over else "Running",
+        "phase": _phase(aspect.shape),
         "reason": _reason(aspect),
         "message": "The node was low on resource: memory." if aspect.shape is Shape.EVICTED else None,
         "conditions": _conditions(aspect),
@@ -134,6 +143,11 @@ def node_condition(*, lost: bool, now: str) -> Raw:
     }
 
 
+def _phase(shape: Shape) -> str:
+    phases = {Shape.BLOCKED: "Pending", Shape.SUCCEEDED: "Succeeded"}
+    return phases.get(shape, "Failed" if shape in OVER else "Running")
+
+
 def _reason(aspect: Aspect) -> str | None:
     if aspect.shape is Shape.EVICTED:
         return "Evicted"
@@ -142,8 +156,9 @@ def _reason(aspect: Aspect) -> str | None:
 
 def _conditions(aspect: Aspect) -> list[Raw]:
     ready = aspect.ready and not aspect.lost
-    over = aspect.shape in (Shape.FAILED, Shape.EVICTED)
-    unready = {"reason": "PodFailed" if over else "ContainersNotReady"}
+    unready = {"reason": "PodFailed" if aspect.shape in OVER else "ContainersNotReady"}
+    if aspect.shape is Shape.SUCCEEDED:
+        unready = {"reason": "PodCompleted"}
     rows: list[Raw] = [
         {"type": "PodScheduled", "status": "True", "lastTransitionTime": aspect.started},
         {"type": "Initialized", "status": "True", "lastTransitionTime": aspect.started},
@@ -172,32 +187,28 @@ def _container(pod: Pod, container: Container, aspect: Aspect, *, first: bool) -
     raw_status |= {"ready": aspect.ready or (not first and aspect.shape is Shape.BACKING_OFF)}
     raw_status |= {"started": True, "state": {"running": {"startedAt": crashed or aspect.started}}}
     if crashed and restarts:
-        raw_status["lastState"] = {"terminated": _terminated(aspect.started, crashed, "Error", 1)}
+        raw_status["lastState"] = {"terminated": _terminated(aspect.started, crashed, aspect.exit_code)}
     match aspect.shape:
         case Shape.RUNNING:
             pass
         case Shape.BACKING_OFF:
             if first:
-                raw_status["started"] = False
-                raw_status["state"] = {
-                    "waiting": {
-                        "reason": "CrashLoopBackOff",
-                        "message": f"back-off restarting failed container={container.name}",
-                    }
-                }
-        case Shape.FAILED:
+                reason, message = "CrashLoopBackOff", f"back-off restarting failed container={container.name}"
+                raw_status |= {"started": False, "state": _waiting(reason, message)}
+        case Shape.BLOCKED:
+            reason, message = aspect.why if first else ("PodInitializing", "")
+            raw_status |= {"ready": False, "started": False, "state": _waiting(reason, message)}
+        case Shape.SUCCEEDED | Shape.FAILED | Shape.EVICTED:
+            code = 137 if aspect.shape is Shape.EVICTED else aspect.exit_code
             raw_status |= {"ready": False, "started": False}
-            raw_status["state"] = {"terminated": _terminated(aspect.started, aspect.changed, "Error", 1)}
-        case Shape.EVICTED:
-            raw_status |= {"ready": False, "started": False}
-            raw_status["state"] = {"terminated": _terminated(aspect.started, aspect.changed, "Error", 137)}
+            raw_status["state"] = {"terminated": _terminated(aspect.started, aspect.changed, code)}
     return raw_status
 
 
 def _init_container(pod: Pod, container: Container, aspect: Aspect) -> Raw:
     raw_status = _identity(pod, container, 0)
     raw_status |= {"ready": True, "started": False}
-    raw_status["state"] = {"terminated": _terminated(aspect.started, aspect.started, "Completed", 0)}
+    raw_status["state"] = {"terminated": _terminated(aspect.started, aspect.started, 0)}
     return raw_status
 
 
@@ -211,5 +222,10 @@ def _identity(pod: Pod, container: Container, restarts: int) -> Raw:
     }
 
 
-def _terminated(started: str, finished: str, reason: str, exit_code: int) -> Raw:
+def _waiting(reason: str, message: str) -> Raw:
+    return {"waiting": {"reason": reason, "message": message}}
+
+
+def _terminated(started: str, finished: str, exit_code: int) -> Raw:
+    reason = "Error" if exit_code else "Completed"
     return {"startedAt": started, "finishedAt": finished, "reason": reason, "exitCode": exit_code}

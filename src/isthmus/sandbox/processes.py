@@ -8,6 +8,7 @@ through a pidfd, so that a pid that was given to somebody else in between is nev
 
 from __future__ import annotations
 
+import asyncio
 import os
 import select
 import signal
@@ -57,6 +58,20 @@ def spawn(argv: Sequence[str], *, log: Path, cwd: Path, env: Mapping[str, str]) 
             env=dict(env),
             start_new_session=True,
         )
+
+
+async def ended(process: subprocess.Popen[bytes]) -> None:
+    """Return when the process is dead, and collect it."""
+    handle = os.pidfd_open(process.pid)
+    loop = asyncio.get_running_loop()
+    dead = asyncio.Event()
+    loop.add_reader(handle, dead.set)
+    try:
+        await dead.wait()
+        process.poll()
+    finally:
+        loop.remove_reader(handle)
+        os.close(handle)
 
 
 def identify(pid: int, program: str) -> Identity | None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from isthmus.api.meta import Frozen, Object, Resource
 
 
@@ -19,7 +21,7 @@ class Container(Frozen, frozen=True, kw_only=True):
 
 
 class PodSpec(Frozen, frozen=True, kw_only=True):
-    """spec of a pod."""
+    """spec of a pod. What a real process needs besides is in manifest.py."""
 
     node_name: str = ""
     containers: tuple[Container, ...] = ()
@@ -38,7 +40,7 @@ class PodStatus(Frozen, frozen=True, kw_only=True):
     """status of a pod."""
 
     phase: str = ""
-    pod_ip: str = ""
+    pod_ip: str = msgspec.field(default="", name="podIP")
     container_statuses: tuple[ContainerStatus, ...] = ()
 
 

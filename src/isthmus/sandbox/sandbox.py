@@ -81,6 +81,19 @@ class Cluster:
             self.request(bindings, method="POST", body=rbac.binding(user, role))
         return path
 
+    @property
+    def proxy(self) -> str:
+        """The proxy through which its real pods, and the Services of all clusters, are reached over HTTP."""
+        return self.sandbox.record.proxies[self.index]
+
+    def take_away(self) -> None:
+        """Kill its API server, its controller manager and the processes of its pods, all at once."""
+        self.sandbox.call("power", cluster=self.index, on=False)
+
+    def bring_back(self) -> None:
+        """Start them again. On return the API server is ready; pods follow."""
+        self.sandbox.call("power", cluster=self.index, on=True)
+
     def request(
         self,
         path: str,

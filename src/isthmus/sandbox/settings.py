@@ -80,7 +80,8 @@ class ComponentRecord(msgspec.Struct, frozen=True):
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """What runs. `phase`: starting, ready or stopping; `step` says more while starting."""
+    """What runs. `phase`: starting, ready or stopping; `step` says more while starting. `proxies`: of each
+    cluster, the one through which pods are reached."""
 
     name: str
     supervisor: Identity
@@ -92,6 +93,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     started: float
     servers: tuple[str, ...] = ()
     etcd: str = ""
+    proxies: tuple[str, ...] = ()
     components: dict[str, ComponentRecord] = {}
 
 

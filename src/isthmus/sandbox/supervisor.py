@@ -33,7 +33,10 @@ from isthmus.kube.client import Client
 from isthmus.sandbox import bootstrap, cluster, control, pki, places, podstatus, ports, processes
 from isthmus.sandbox.addresses import Addresses
 from isthmus.sandbox.component import Component, ComponentFailed
+from isthmus.sandbox.machine import Machine
+from isthmus.sandbox.network import Network
 from isthmus.sandbox.node import SimulatedNode
+from isthmus.sandbox.proxy import Proxy
 from isthmus.sandbox.settings import ADMIN, NODE, USERS, Folder, NodeSettings, Record, Spec, node_names
 
 log = logs.get(__name__)
@@ -63,10 +66,13 @@ class Supervisor:
         self._started = clock.now()
         self._servers: tuple[str, ...] = ()
         self._etcd = ""
+        self._proxies: tuple[str, ...] = ()
         self._held: list[socket.socket] = []
         self._components: dict[str, Component] = {}
         self._clients: list[Client] = []
         self._nodes: list[SimulatedNode] = []
+        self._network = Network()
+        self._machines: list[Machine] = []
         identity = processes.identify(os.getpid(), str(folder.path))
         assert identity is not None
         self._identity = identity
@@ -93,6 +99,7 @@ class Supervisor:
                 except* _Stopped:
                     pass
         finally:
+            self._network.close_all()
             for held in self._held:
                 held.close()
 
@@ -118,6 +125,7 @@ class Supervisor:
         for index in range(spec.clusters):
             self._clients.append(await stack.enter_async_context(self._client(index, ADMIN)))
             node_client = await stack.enter_async_context(self._client(index, NODE))
+            self._machines.append(self._make_machine(index, node_client))
             self._nodes.append(
                 SimulatedNode(
                     node_client,
@@ -125,6 +133,7 @@ class Supervisor:
                     addresses=addresses,
                     settings=spec.node,
                     clock=self._clock,
+                    machine=self._machines[index],
                 )
             )
         await asyncio.gather(*(self._bring_up_cluster(index) for index in range(spec.clusters)))
@@ -142,6 +151,20 @@ class Supervisor:
         self._group.create_task(self._nodes[index].run())
         await bootstrap.wait_usable(client, self._clock)
         await self._nodes[index].wait_synced()
+
+    def _make_machine(self, index: int, client: Client) -> Machine:
+        """Where the cluster's real pods run, with the proxy that carries their connections."""
+        proxy = Proxy(lambda host, port: self._network.find(host, port, cluster=index), port=self._reserve())
+        self._proxies = (*self._proxies, proxy.url)
+        self._group.create_task(proxy.run())
+        return Machine(
+            client,
+            index=index,
+            network=self._network,
+            folder=self._folder,
+            proxy=proxy.url,
+            clock=self._clock,
+        )
 
     def _write_credentials(self) -> None:
         folder = self._folder
@@ -250,6 +273,7 @@ class Supervisor:
             started=self._started,
             servers=self._servers,
             etcd=self._etcd,
+            proxies=self._proxies,
             components={name: component.record for name, component in self._components.items()},
         )
         self._folder.write_private(self._folder.record, msgspec.json.encode(record))
@@ -266,6 +290,8 @@ class Supervisor:
                 settings = msgspec.convert(request["settings"], NodeSettings)
                 for node in self._nodes:
                     node.settings = settings
+            case "power":
+                await self._power(request["cluster"], on=request["on"])
             case "run":
                 self._run_guest(request["name"], request["argv"])
             case "shutdown":
@@ -294,6 +320,18 @@ class Supervisor:
                         await self._wait_ready(int(name.rpartition("-")[2]))
             case _:
                 raise UserError(f"no action {action!r}")
+
+    async def _power(self, index: int, *, on: bool) -> None:
+        """Take a whole cluster away, processes of its pods and control plane, or bring it back."""
+        servers = (f"controller-manager-{index}", f"apiserver-{index}")
+        if not on:
+            self._machines[index].power_off()
+            for name in servers:
+                await self._steer(name, "stop", 0.0)
+            return
+        for name in reversed(servers):
+            await self._steer(name, "start", 0.0)
+        self._machines[index].power_on()
 
     async def _install_crds(self, index: int, crds: list[Raw]) -> None:
         async with asyncio.timeout(READY_TIMEOUT_S):
