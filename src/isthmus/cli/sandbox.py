@@ -106,6 +106,16 @@ def kubeconfig(name: str, cluster: int, user: str) -> None:
     click.echo(Sandbox.attach(name).cluster(cluster).kubeconfig(user))
 
 
+@command.command()
+@name_option
+@cluster_option
+def proxy(name: str, cluster: int) -> None:
+    """Print the URL of the proxy through which real pods and Services are reached, as with `curl -x`."""
+    from isthmus.sandbox import Sandbox
+
+    click.echo(Sandbox.attach(name).cluster(cluster).proxy)
+
+
 @command.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def kubectl(arguments: tuple[str, ...]) -> NoReturn:

@@ -40,6 +40,10 @@ class ServiceView(Protocol):
     def endpoint_named(self, namespace: str, name: str, port: int) -> Target | None:
         """The same by name."""
 
+    def import_of(self, address: str) -> tuple[str, str] | None:
+        """Namespace and name of the import for which an MCS implementation derived the Service with that
+        cluster IP; None for any other address, and where this cluster has endpoints for it."""
+
 
 class Network:
     """See the module."""
@@ -76,7 +80,10 @@ class Network:
         if address in NETWORK:
             return self._pod_port(host, port)
         for view in self.services.values():
-            target = view.endpoint_of(host, port)
+            imported = view.import_of(host)
+            target = (
+                view.endpoint_of(host, port) if imported is None else self._imported(*imported, port, view)
+            )
             if target is not None:
                 return self._pod_port(*target)
         raise NoRoute(f"nobody in the sandbox has the address {host}")
@@ -91,6 +98,14 @@ class Network:
         if target is None:
             raise NoRoute(f"cluster {cluster} has no Service {name} in namespace {namespace}")
         return target
+
+    def _imported(self, namespace: str, name: str, port: int, importer: ServiceView) -> Target:
+        """An endpoint in another cluster that has the Service: what the network of an implementation does
+        that writes no endpoint slices for its imports."""
+        for view in self.services.values():
+            if view is not importer and (target := view.endpoint_named(namespace, name, port)) is not None:
+                return target
+        raise NoRoute(f"no cluster has the Service {namespace}/{name} that is imported")
 
     def _pod_port(self, address: str, port: int) -> int:
         held = self._pods.get(address)

@@ -2,7 +2,8 @@
 
 machine.py runs one from the first real pod on; network.py asks. Both kinds are watched, so that what was
 known last holds while the API server is away. Ready endpoints of all slices of a Service take turns. A
-Service that an MCS implementation derived from an import has its endpoints in slices as any other.
+Service that an MCS implementation derived from an import has its endpoints in slices as any other, or, where
+the implementation writes none, in the exporting cluster alone (`import_of`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from isthmus.kube.watch import Reflector
 from isthmus.sandbox.network import NoRoute, Target
 
 SERVICE_NAME: Final = "kubernetes.io/service-name"
+IMPORT: Final = "ServiceImport"
 
 T = TypeVar("T", bound=Object)
 
@@ -128,6 +130,18 @@ class Services:
         for service in self._services.objects.values():
             if address in (service.spec.cluster_ip, *service.spec.cluster_ips):
                 return self._choose(service, port)
+        return None
+
+    def import_of(self, address: str) -> Key | None:
+        """See network.ServiceView."""
+        for service in self._services.objects.values():
+            if address in (service.spec.cluster_ip, *service.spec.cluster_ips):
+                owner = next((o for o in service.metadata.owner_references if o.kind == IMPORT), None)
+                if owner is None or any(
+                    each.service == service.key for each in self._slices.objects.values()
+                ):
+                    return None
+                return service.metadata.namespace, owner.name
         return None
 
     def endpoint_named(self, namespace: str, name: str, port: int) -> Target | None:

@@ -21,10 +21,26 @@ class View:
     def endpoint_named(self, namespace: str, name: str, port: int) -> Target | None:
         return self._target(port) if (namespace, name) == ("n", "web") else None
 
+    def import_of(self, address: str) -> tuple[str, str] | None:
+        return None
+
     def _target(self, port: int) -> Target:
         if port != 80:
             raise NoRoute("no such port")
         return Target(POD, 8000)
+
+
+class Importer:
+    """A cluster that has imported `n/web`, and `n/gone`, without endpoints."""
+
+    def endpoint_of(self, address: str, port: int) -> Target | None:
+        return None
+
+    def endpoint_named(self, namespace: str, name: str, port: int) -> Target | None:
+        raise NoRoute("no ready endpoint")
+
+    def import_of(self, address: str) -> tuple[str, str] | None:
+        return {"10.101.0.9": ("n", "web"), "10.101.0.10": ("n", "gone")}.get(address)
 
 
 @pytest.fixture
@@ -66,6 +82,14 @@ def test_port_that_is_not_declared_must_be_named(network: Network) -> None:
 def test_service_must_lead_to_its_pod(network: Network, host: str, cluster: int) -> None:
     real = network.open(POD, [8000])[8000]
     assert network.find(host, 80, cluster=cluster) == real
+
+
+def test_import_without_endpoints_must_lead_to_the_cluster_that_has_the_service(network: Network) -> None:
+    network.services = {1: Importer(), 0: View()}
+    real = network.open(POD, [8000])[8000]
+    assert network.find("10.101.0.9", 80, cluster=1) == real
+    with pytest.raises(NoRoute, match="n/gone"):
+        network.find("10.101.0.10", 80, cluster=1)
 
 
 @pytest.mark.parametrize(
