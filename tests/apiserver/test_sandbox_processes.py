@@ -14,6 +14,7 @@ import pytest
 from isthmus.api.meta import Raw
 from isthmus.kube.errors import NotFound, Unreachable
 from isthmus.sandbox import Cluster, Sandbox
+from isthmus.sandbox.control import ControlFailed
 from isthmus.sandbox.inject import inject
 from isthmus.sandbox.manifest import IMAGE
 from tests.support.controlplane import make_namespace, start_sandbox
@@ -181,6 +182,18 @@ def test_services_must_lead_to_ready_pods_by_address_from_any_cluster_and_by_nam
                 assert time.monotonic() < deadline, (host, status)
                 time.sleep(0.05)
     assert ask(sandbox.cluster(1), f"http://{names[0]}{MODELS}").status == 502
+
+
+def test_pod_must_be_reached_at_its_loopback_port_without_the_proxy(pods: Pods) -> None:
+    pods.create()
+    address = pods.wait(ready)["status"]["podIP"]
+    port = pods.cluster.local_port(address, 8000)
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
+        connection.request("GET", MODELS)
+        with connection.getresponse() as answer:
+            assert answer.status == 200
+    with pytest.raises(ControlFailed, match="no port 1"):
+        pods.cluster.local_port(address, 1)
 
 
 @pytest.mark.parametrize(

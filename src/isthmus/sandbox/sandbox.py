@@ -86,6 +86,12 @@ class Cluster:
         """The proxy through which its real pods, and the Services of all clusters, are reached over HTTP."""
         return self.sandbox.record.proxies[self.index]
 
+    def local_port(self, host: str, port: int) -> int:
+        """The port of 127.0.0.1 to which the proxy would lead a connection now; a pod keeps its own for as
+        long as it is there. Raises ControlFailed where that leads nowhere."""
+        found: int = self.sandbox.call("find", cluster=self.index, host=host, port=port)["port"]
+        return found
+
     def take_away(self) -> None:
         """Kill its API server, its controller manager and the processes of its pods, all at once."""
         self.sandbox.call("power", cluster=self.index, on=False)
@@ -245,9 +251,9 @@ class Sandbox:
         assert self._process is not None
         return self._process.wait()
 
-    def call(self, do: str, **parameters: Any) -> None:
-        """Ask the supervisor for something. Raises ControlFailed or UserError."""
-        control.call(self.folder.path, {"do": do, **parameters}, timeout_s=STEER_TIMEOUT_S)
+    def call(self, do: str, **parameters: Any) -> Raw:
+        """Ask the supervisor for something, and return its answer. Raises ControlFailed or UserError."""
+        return control.call(self.folder.path, {"do": do, **parameters}, timeout_s=STEER_TIMEOUT_S)
 
     def steer(self, component: str, action: str, *, grace_s: float = 0.0) -> None:
         """`start`, `stop`, `restart`, `pause` or `resume` a component: `etcd`, `apiserver-0`, ...

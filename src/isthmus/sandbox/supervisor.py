@@ -34,7 +34,7 @@ from isthmus.sandbox import bootstrap, cluster, control, pki, places, podstatus,
 from isthmus.sandbox.addresses import Addresses
 from isthmus.sandbox.component import Component, ComponentFailed
 from isthmus.sandbox.machine import Machine
-from isthmus.sandbox.network import Network
+from isthmus.sandbox.network import Network, NoRoute
 from isthmus.sandbox.node import SimulatedNode
 from isthmus.sandbox.proxy import Proxy
 from isthmus.sandbox.settings import ADMIN, NODE, USERS, Folder, NodeSettings, Record, Spec, node_names
@@ -284,6 +284,8 @@ class Supervisor:
         match request["do"]:
             case "component":
                 await self._steer(request["name"], request["action"], request.get("grace_s", 0.0))
+            case "find":
+                return {"port": self._find(request["cluster"], request["host"], request["port"])}
             case "install-crds":
                 await self._install_crds(request["cluster"], request["crds"])
             case "node":
@@ -299,6 +301,12 @@ class Supervisor:
             case other:
                 raise UserError(f"the sandbox cannot {other!r}")
         return {"done": request["do"]}
+
+    def _find(self, index: int, host: str, port: int) -> int:
+        try:
+            return self._network.find(host, port, cluster=index)
+        except NoRoute as error:
+            raise WorldError(str(error)) from error
 
     async def _steer(self, name: str, action: str, grace_s: float) -> None:
         component = self._components.get(name)

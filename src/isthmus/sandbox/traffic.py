@@ -1,0 +1,121 @@
+"""Chat requests from the official openai client, some at a time without a pause, for demos and tests.
+
+`Traffic` runs in a thread with an event loop of its own, so that a story that blocks can be told meanwhile.
+Every second worker streams, the others wait for whole answers; each answer is compared with the words that
+openai.py always says, so a lost, doubled or changed token is a failure. The client never repeats anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from isthmus.clock import SystemClock
+from isthmus.errors import UserError
+from isthmus.sandbox.completions import said
+from isthmus.sandbox.ledger import Ledger, Outcome, Result
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+TIMEOUT_S: Final = 30.0
+REST_S: Final = 0.05
+"""After a request that was not answered, so that a router that is away is not stormed."""
+
+
+def check_client() -> None:
+    """Raise UserError where the official client is not installed."""
+    try:
+        import openai  # noqa: F401 - whether it is there
+    except ImportError as error:
+        raise UserError(
+            "the openai package is not installed", hint="`make setup` installs it, or: pip install openai"
+        ) from error
+
+
+class Traffic:
+    """A context manager: requests run until it is left. `url` is the address of /v1's server."""
+
+    def __init__(self, url: str, *, model: str, workers: int, tokens: int) -> None:
+        self.ledger = Ledger()
+        self._url = url
+        self._model = model
+        self._workers = workers
+        self._tokens = tokens
+        self._clock = SystemClock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="traffic", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Begin no request any more, and wait for those under way."""
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        asyncio.run(self._drive())
+
+    async def _drive(self) -> None:
+        from openai import AsyncOpenAI
+
+        client = AsyncOpenAI(base_url=f"{self._url}/v1", api_key="none", max_retries=0, timeout=TIMEOUT_S)
+        async with client, asyncio.TaskGroup() as group:
+            for number in range(self._workers):
+                group.create_task(self._work(client, streaming=number % 2 == 0))
+
+    async def _work(self, client: AsyncOpenAI, *, streaming: bool) -> None:
+        while not self._stop.is_set():
+            result = await (self._stream(client) if streaming else self._whole(client))
+            self.ledger.add(result)
+            if result.outcome is not Outcome.ANSWERED:
+                await self._clock.sleep(REST_S)
+
+    async def _stream(self, client: AsyncOpenAI) -> Result:
+        began, text, by = self._clock.monotonic(), "", ""
+        try:
+            stream = await client.chat.completions.create(
+                model=self._model,
+                messages=[{"role": "user", "content": "Where are you?"}],
+                max_tokens=self._tokens,
+                stream=True,
+            )
+            async for event in stream:
+                by = event.system_fingerprint or by
+                text += event.choices[0].delta.content or "" if event.choices else ""
+        except Exception as error:  # whatever the client makes of it
+            outcome = Outcome.CUT if text else Outcome.FAILED
+            return self._result(outcome, began, by, f"{type(error).__name__}: {error}")
+        if text == said(self._tokens):
+            return self._result(Outcome.ANSWERED, began, by)
+        # The end of the stream came early, without an error; or the words are not those that were said.
+        outcome = Outcome.CUT if text and said(self._tokens).startswith(text) else Outcome.FAILED
+        return self._result(outcome, began, by, f"the answer was {text!r}")
+
+    async def _whole(self, client: AsyncOpenAI) -> Result:
+        began = self._clock.monotonic()
+        try:
+            answer = await client.chat.completions.create(
+                model=self._model,
+                messages=[{"role": "user", "content": "Where are you?"}],
+                max_tokens=self._tokens,
+            )
+        except Exception as error:  # whatever the client makes of it
+            return self._result(Outcome.FAILED, began, "", f"{type(error).__name__}: {error}")
+        text, by = answer.choices[0].message.content, answer.system_fingerprint or ""
+        if text != said(self._tokens):
+            return self._result(Outcome.FAILED, began, by, f"the answer was {text!r}")
+        return self._result(Outcome.ANSWERED, began, by)
+
+    def _result(self, outcome: Outcome, began: float, by: str, detail: str = "") -> Result:
+        ended = self._clock.monotonic()
+        return Result(outcome=outcome, began=began, ended=ended, by=by, detail=detail)
