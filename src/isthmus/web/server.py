@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from isthmus import logs
@@ -27,17 +27,31 @@ LAST_TURNS_S: Final = 1.0
 wrong."""
 
 
-class Listener:
-    """`flag` names the listener to people (in errors and logs): the command-line flag that opens it."""
+Accept = Callable[[], asyncio.Protocol]
+"""Makes what reads one connection."""
 
-    def __init__(
-        self, flag: str, routes: Routes, *, hosts: Sequence[str], port: int, limits: Limits | None = None
+
+class Listener:
+    """`flag` names the listener to people (in errors and logs): the command-line flag that opens it. `front`
+    stands before each connection, where a port speaks more than HTTP/1: it is given what makes an HTTP
+    connection, and makes what is there first."""
+
+    def __init__(  # noqa: PLR0913 - what a listener is
+        self,
+        flag: str,
+        routes: Routes,
+        *,
+        hosts: Sequence[str],
+        port: int,
+        limits: Limits | None = None,
+        front: Callable[[Accept], asyncio.Protocol] | None = None,
     ) -> None:
         self._flag = flag
         self._routes = routes
         self._hosts = tuple(hosts)
         self._port = port
         self._limits = limits or Limits()
+        self._front = front
         self._sockets: list[socket.socket] = []
         self._servers: list[asyncio.Server] = []
         self._connections: set[Connection] = set()
@@ -66,7 +80,7 @@ class Listener:
             self.bind()
         loop = asyncio.get_running_loop()
         for sock in self._sockets:
-            self._servers.append(await loop.create_server(self._accept, sock=sock))
+            self._servers.append(await loop.create_server(self._begin, sock=sock))
         _log.info("listening", flag=self._flag, addresses=[f"{host} {port}" for host, port in self.addresses])
 
     async def stop(self) -> None:
@@ -94,6 +108,9 @@ class Listener:
                     self._changed.clear()
                     await self._changed.wait()
         return not self._connections
+
+    def _begin(self) -> asyncio.Protocol:
+        return self._accept() if self._front is None else self._front(self._accept)
 
     def _accept(self) -> asyncio.Protocol:
         if len(self._connections) >= self._limits.connections:
