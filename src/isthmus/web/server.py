@@ -36,7 +36,7 @@ class Listener:
     stands before each connection, where a port speaks more than HTTP/1: it is given what makes an HTTP
     connection, and makes what is there first."""
 
-    def __init__(  # noqa: PLR0913 - what a listener is
+    def __init__(
         self,
         flag: str,
         routes: Routes,
