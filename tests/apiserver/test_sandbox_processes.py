@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -13,11 +15,12 @@ import pytest
 
 from isthmus.api.meta import Raw
 from isthmus.kube.errors import NotFound, Unreachable
-from isthmus.sandbox import Cluster, Sandbox
+from isthmus.sandbox import Cluster, Sandbox, entrypoint, processes
 from isthmus.sandbox.control import ControlFailed
 from isthmus.sandbox.inject import inject
 from isthmus.sandbox.manifest import IMAGE
-from tests.support.controlplane import make_namespace, start_sandbox
+from isthmus.sandbox.report import describe
+from tests.support.controlplane import StartSandbox, make_namespace, start_sandbox
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(60)]
 
@@ -278,3 +281,20 @@ def test_cluster_that_is_taken_away_must_take_its_processes_with_it(pods: Pods, 
     found = pods.wait(lambda pod: main_container(pod).get("restartCount", 0) == 1 and ready(pod))
     assert found["status"]["podIP"] == address
     assert ask(other, url).status == 200
+
+
+def test_supervisor_that_is_killed_must_take_its_pods_with_it(private_controlplane: StartSandbox) -> None:
+    sandbox = private_controlplane(crds=(), ephemeral=False)
+    pods = Pods(sandbox.cluster())
+    pods.create()
+    pods.wait(ready)
+    record = sandbox.record
+    (pid,) = processes.children(record.supervisor.pid, entrypoint.__name__)
+    assert f"pod 0.{pods.namespace}.p" in describe(record, alive=True)
+    pod = processes.identify(pid, entrypoint.__name__)
+    assert pod is not None
+    os.kill(record.supervisor.pid, signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while processes.is_alive(pod):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

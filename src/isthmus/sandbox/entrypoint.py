@@ -1,10 +1,11 @@
 """The image of Isthmus as the sandbox has it: the first thing that a pod's real process runs.
 
-`python -m isthmus.sandbox.entrypoint MODULE ARGUMENT...` runs a module as `python -m` does, in a pod's stead.
-A container has the ports of its own network for itself, here all pods share one machine; so a TCP socket that
-is bound to port N of any address gets instead the loopback port that `PORTS` (`8000=41234,8081=41235`) has
-for N, or any free one where the pod does not declare N. The pod has no IPv6 address. Nothing that is run here
-knows of it (docs/decisions/0024). machine.py writes the command line; it is no part of what users install.
+`python -m isthmus.sandbox.entrypoint POD MODULE ARGUMENT...` runs a module as `python -m` does, in a pod's
+stead; POD (`CLUSTER.NAMESPACE.NAME`) is for those who look at the list of processes. A container has the
+ports of its own network for itself, here all pods share one machine; so a TCP socket that is bound to port N
+of any address gets instead the loopback port that `PORTS` (`8000=41234,8081=41235`) has for N, or any free
+one where the pod does not declare N. The pod has no IPv6 address. Nothing that is run here knows of it
+(docs/decisions/0024). machine.py writes the command line; it is no part of what users install.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def placed(bind: Bind, ports: Mapping[int, int]) -> Bind:
 
 def main() -> None:
     """Be the module that the command line names."""
-    module, *arguments = sys.argv[1:]
+    _, module, *arguments = sys.argv[1:]
     bind = placed(socket.socket.bind, parse_ports(os.environ.pop(PORTS, "")))
     socket.socket.bind = bind  # type: ignore[assignment,method-assign] # what the docstring is about
     sys.argv = [module, *arguments]

@@ -87,10 +87,10 @@ class Machine:
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
         kubeconfig = home / "kubeconfig"
         self._folder.write_private(kubeconfig, await self._credentials(manifest))
-        argv = (sys.executable, "-P", "-m", entrypoint.__name__, start.module, *start.argv)
+        label = f"{self._index}.{namespace}.{name}"
+        argv = (sys.executable, "-P", "-m", entrypoint.__name__, label, start.module, *start.argv)
         env = self._environment(home, kubeconfig, manifest, ports) | start.env
-        log = self._folder.log(f"pod-{self._index}.{namespace}.{name}")
-        command = Command(argv=argv, env=env, cwd=home, log=log)
+        command = Command(argv=argv, env=env, cwd=home, log=self._folder.log(f"pod-{label}"))
         workload = Workload(start, command, ports, power=self._power, clock=self._clock)
         self._workloads[pod.metadata.uid] = (address, workload)
         return workload

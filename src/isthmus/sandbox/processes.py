@@ -119,6 +119,25 @@ def end(identity: Identity, *, grace_s: float) -> bool:
         os.close(handle)
 
 
+def children(parent: int, word: str) -> dict[int, str]:
+    """Processes that `parent` started and that have `word` in their command line: the word after that, by
+    pid."""
+    found: dict[int, str] = {}
+    for path in Path("/proc").iterdir():
+        if not path.name.isdecimal():
+            continue
+        fields = _stat(int(path.name))
+        if fields is None or int(fields[1]) != parent:
+            continue
+        try:
+            words = (path / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        if word in words[:-1]:
+            found[int(path.name)] = words[words.index(word) + 1]
+    return found
+
+
 def resident_bytes(pid: int) -> int:
     """Resident memory of a process; 0 where it is gone."""
     try:

@@ -1,13 +1,13 @@
 """What `isthmus sandbox status` prints about one sandbox: a few lines of text from its record.
 
-cli/sandbox.py prints what `describe` returns. Memory and CPU time come from /proc, everything else from the
-record that the supervisor keeps. Nothing is written or asked of the supervisor here.
+cli/sandbox.py prints what `describe` returns. Memory, CPU time and the processes of pods come from /proc,
+everything else from the record that the supervisor keeps. Nothing is written or asked of the supervisor here.
 """
 
 from __future__ import annotations
 
 from isthmus.clock import SystemClock
-from isthmus.sandbox import places, processes
+from isthmus.sandbox import entrypoint, places, processes
 from isthmus.sandbox.settings import Folder, Record
 
 
@@ -31,6 +31,10 @@ def describe(record: Record, *, alive: bool) -> str:
     for name, component in record.components.items():
         pid = 0 if component.identity is None else component.identity.pid
         lines.append(_row(name, pid, component.state, component.restarts))
+    pods = processes.children(record.supervisor.pid, entrypoint.__name__)
+    lines += [
+        _row(f"pod {pod}", pid, "running", 0) for pid, pod in sorted(pods.items(), key=lambda item: item[1])
+    ]
     return "\n".join(lines)
 
 

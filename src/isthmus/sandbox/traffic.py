@@ -66,9 +66,16 @@ class Traffic:
         asyncio.run(self._drive())
 
     async def _drive(self) -> None:
-        from openai import AsyncOpenAI
+        from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
-        client = AsyncOpenAI(base_url=f"{self._url}/v1", api_key="none", max_retries=0, timeout=TIMEOUT_S)
+        client = AsyncOpenAI(
+            base_url=f"{self._url}/v1",
+            api_key="none",
+            max_retries=0,
+            timeout=TIMEOUT_S,
+            # A person's own proxy has no part in this.
+            http_client=DefaultAsyncHttpxClient(trust_env=False),
+        )
         async with client, asyncio.TaskGroup() as group:
             for number in range(self._workers):
                 group.create_task(self._work(client, streaming=number % 2 == 0))

@@ -38,7 +38,7 @@ def test_process_must_be_bound_where_the_sandbox_wants_it(tmp_path: os.PathLike[
     with ports.reserve() as held:
         real = ports.port_of(held)
         env = {**os.environ, "PYTHONPATH": str(tmp_path), entrypoint.PORTS: f"8000={real}"}
-        command = [sys.executable, "-m", entrypoint.__name__, "shown", "--flag"]
+        command = [sys.executable, "-m", entrypoint.__name__, "0.n.p", "shown", "--flag"]
         done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
     wild, other, own, six, told = done.stdout.splitlines()
     assert wild == f"127.0.0.1 {real}"
