@@ -15,25 +15,23 @@ import contextlib
 import socket
 import struct
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from http import HTTPStatus
 from typing import Final, Protocol, cast
 
 from aiohttp import web
 
 from isthmus import logs
+from isthmus.web.answers import answer_headers, refusal_bytes
 from isthmus.web.framing import Framing, Phase
 from isthmus.web.head import Head, Refused
 from isthmus.web.limits import Limits
-from isthmus.web.routes import Answer, Problem, Request, error
+from isthmus.web.routes import Answer, ErrorPage, Problem, Request, error
 
 _log = logs.get(__name__)
 
-SAFE_HEADERS: Final = {
-    "Server": "isthmus",
-    "X-Content-Type-Options": "nosniff",
-    "Cache-Control": "no-store",
-}
-"""On every answer. There is no CORS header among them, nor does any handler set one."""
+_STILL_THERE: Final = b"HTTP/1.1 102 Processing\r\n\r\n"
+"""Sent to a client that has closed its sending side and waits for an answer: passed over by one that is
+there, and met with a reset by the kernel of one that has gone."""
+_ASK_AGAIN_S: Final = 0.5
 _NEVER_S: Final = 1e6
 """For aiohttp's own idle timer, whose work is done here."""
 
@@ -47,15 +45,25 @@ class Owner(Protocol):
     def closed(self, connection: Connection) -> None:
         """The connection is gone and no handler of it runs any more."""
 
+    def hold(self, more_bytes: int) -> bool:
+        """So much more (or less) is held of request bodies; whether that is still within the limit."""
+
 
 class Connection(asyncio.Protocol):
     """See the module. `answer` is asked once per request; what it raises becomes a 500 without a word of
-    it."""
+    it. `page` makes the error pages."""
 
-    def __init__(self, owner: Owner, limits: Limits, answer: Callable[[Request], Awaitable[Answer]]) -> None:
+    def __init__(
+        self,
+        owner: Owner,
+        limits: Limits,
+        answer: Callable[[Request], Awaitable[Answer]],
+        page: ErrorPage = error,
+    ) -> None:
         self._owner = owner
         self._limits = limits
         self._answer = answer
+        self._page = page
         self._loop = asyncio.get_running_loop()
         self._framing = Framing(limits)
         self._inner = web.Server(
@@ -75,6 +83,11 @@ class Connection(asyncio.Protocol):
         self._answering = False
         """Between the dispatch of a request and the end of its answer."""
         self._handlers = 0
+        self._held_bytes = 0
+        self._arrived_s = 0.0
+        self._peer = ""
+        self._begun = False
+        """The head of the present answer has been written."""
 
     # What the event loop calls.
 
@@ -82,6 +95,8 @@ class Connection(asyncio.Protocol):
         """Start the clock for the first request's headers."""
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=self._limits.write_buffer_bytes)
+        peer = transport.get_extra_info("peername")
+        self._peer = str(peer[0]) if isinstance(peer, tuple) and peer else ""
         self._owner.opened(self)
         self._inner.connection_made(transport)
         self._set_deadline(self._limits.head_s)
@@ -92,8 +107,28 @@ class Connection(asyncio.Protocol):
             self._advance(lambda: self._framing.feed(data))
 
     def eof_received(self) -> bool:
-        """A client that has hung up gets nothing more: its handler is cancelled, as with Go's server."""
-        return False
+        """A client that has hung up gets nothing more: its handler is cancelled, as with Go's server.
+
+        With `half_close` one that waits for an answer still gets it; whether it is there at all is found out
+        by a word that HTTP/1.1 lets us send before an answer.
+        """
+        transport = self._transport
+        if transport is None or not self._limits.half_close or not self._answering:
+            return False
+        if self._framing.head.minor == 0 or transport.get_extra_info("sslcontext") is not None:
+            return False
+        self._ending = True
+        self._ask_still_there(_ASK_AGAIN_S)
+        return True
+
+    def _ask_still_there(self, again_s: float) -> None:
+        """Write a word before the answer, and another one later: the first makes a client's kernel that has
+        no such connection say so, and the second write hears of it."""
+        if self._transport is None or self._begun:
+            return
+        self._transport.write(_STILL_THERE)
+        self._stop_timer()
+        self._timer = self._loop.call_later(again_s, self._ask_still_there, 2 * again_s)
 
     def pause_writing(self) -> None:
         """The write buffer is full: give the reader `write_s` to empty most of it."""
@@ -110,6 +145,8 @@ class Connection(asyncio.Protocol):
         self._transport = None
         self._stop_timer()
         self._stop_write_timer()
+        self._owner.hold(-self._held_bytes)
+        self._held_bytes = 0
         self._inner.connection_lost(exc)
         if not self._handlers:
             self._owner.closed(self)
@@ -146,6 +183,9 @@ class Connection(asyncio.Protocol):
             self._refuse(refusal.status, str(refusal))
             return
         self._phase = phase = self._framing.phase
+        if not self._hold():
+            self._refuse(503, "too much is being received at once; try again")
+            return
         self._bound_backlog()
         if phase is Phase.READY:
             if not self._answering:
@@ -156,7 +196,14 @@ class Connection(asyncio.Protocol):
             if self._framing.head.wants_continue and self._transport is not None:
                 self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         elif phase is Phase.HEAD and before is not Phase.HEAD:
+            self._arrived_s = self._loop.time()
             self._set_deadline(min(self._limits.head_s, self._deadline - self._loop.time()))
+
+    def _hold(self) -> bool:
+        """Tell the owner how much is held now; whether that is still within its limit."""
+        more = self._framing.held_bytes - self._held_bytes
+        self._held_bytes += more
+        return not more or self._owner.hold(more) or more < 0
 
     def _bound_backlog(self) -> None:
         """Read no further while enough of later requests is held."""
@@ -170,6 +217,7 @@ class Connection(asyncio.Protocol):
     def _dispatch(self, head: Head) -> None:
         """Have aiohttp call `_handle` and write what it returns, in the form that this client understands."""
         self._answering = True
+        self._begun = False
         method = "HEAD" if head.method == "HEAD" else "GET"
         connection = "close" if head.close else "keep-alive"
         self._inner.data_received(
@@ -183,7 +231,7 @@ class Connection(asyncio.Protocol):
         self._phase = Phase.IDLE
         if self._transport is None or self._transport.is_closing():
             return
-        self._transport.write(refusal_bytes(status, message))
+        self._transport.write(refusal_bytes(self._page(status, message)))
         self._transport.write_eof()
         self._transport.resume_reading()
         self._set_deadline(self._limits.linger_s)
@@ -208,7 +256,10 @@ class Connection(asyncio.Protocol):
             headers=head.headers,
             hosts=head.hosts,
             body=self._framing.body,
+            arrived_s=self._arrived_s or self._loop.time(),
+            peer=self._peer,
         )
+        self._arrived_s = 0.0
         try:
             return await self._answer(request)
         except Exception as failure:
@@ -218,11 +269,11 @@ class Connection(asyncio.Protocol):
         if isinstance(failure, Problem):
             return failure.answer
         _log.exception("a request failed", path=self._framing.head.path)
-        return error(500, "this request failed; the log of the process says why")
+        return self._page(500, "this request failed; the log of the process says why")
 
     async def _send(self, raw: web.BaseRequest, answer: Answer) -> web.StreamResponse:
         response: web.StreamResponse
-        headers = {**SAFE_HEADERS, "Content-Type": answer.content_type, **answer.headers}
+        headers = answer_headers(answer)
         if isinstance(answer.body, bytes):
             response = web.Response(status=answer.status, body=answer.body, headers=headers)
             with contextlib.suppress(ConnectionError):
@@ -263,6 +314,8 @@ class Connection(asyncio.Protocol):
     async def _begin(self, raw: web.BaseRequest, response: web.StreamResponse, answer: Answer) -> None:
         if self._ending or answer.close:
             response.force_close()
+        self._begun = True
+        self._stop_timer()
         await response.prepare(raw)
 
     async def _end(self, response: web.StreamResponse) -> None:
@@ -307,24 +360,3 @@ class Connection(asyncio.Protocol):
         if self._write_timer is not None:
             self._write_timer.cancel()
             self._write_timer = None
-
-
-class Excess(asyncio.Protocol):
-    """A connection beyond the limit: told 503, and closed."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Say so and close, without reading anything."""
-        stream = cast(asyncio.Transport, transport)
-        stream.write(refusal_bytes(503, "too many connections", "Retry-After: 1\r\n"))
-        stream.close()
-
-
-def refusal_bytes(status: int, message: str, extra_headers: str = "") -> bytes:
-    """A whole response that ends its connection. `extra_headers`: lines with CR LF, never from a client."""
-    body = error(status, message).body
-    assert isinstance(body, bytes)
-    safe = "".join(f"{name}: {value}\r\n" for name, value in SAFE_HEADERS.items())
-    return (
-        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(body)}\r\nConnection: close\r\n{safe}{extra_headers}\r\n"
-    ).encode() + body

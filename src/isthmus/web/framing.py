@@ -70,6 +70,11 @@ class Framing:
         return bytes(self._body)
 
     @property
+    def held_bytes(self) -> int:
+        """Bytes of the body that is being read, or is being answered."""
+        return len(self._body)
+
+    @property
     def buffered_bytes(self) -> int:
         """Bytes received and not yet read."""
         return len(self._buffer)

@@ -38,3 +38,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes that wait for a slow reader before the handler has to wait too."""
     connections: int = 256
     """Connections at once; one more is told 503 and closed."""
+    held_bytes: int = 64 * 1024 * 1024
+    """Request bodies of all connections together; one that goes beyond is told 503 and closed."""
+    half_close: bool = False
+    """Whether a client that has closed its sending side still waits for its answer (R45). A TLS client never
+    does."""

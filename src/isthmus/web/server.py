@@ -15,10 +15,12 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from isthmus import logs
-from isthmus.web.connection import Connection, Excess
+from isthmus.web.answers import Excess
+from isthmus.web.connection import Connection
 from isthmus.web.limits import Limits
 from isthmus.web.routes import Routes
 from isthmus.web.sockets import bind
+from isthmus.web.tls import RELOAD_S, ServerTls
 
 _log = logs.get(__name__)
 
@@ -36,7 +38,7 @@ class Listener:
     stands before each connection, where a port speaks more than HTTP/1: it is given what makes an HTTP
     connection, and makes what is there first."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a listener is
         self,
         flag: str,
         routes: Routes,
@@ -45,6 +47,7 @@ class Listener:
         port: int,
         limits: Limits | None = None,
         front: Callable[[Accept], asyncio.Protocol] | None = None,
+        tls: ServerTls | None = None,
     ) -> None:
         self._flag = flag
         self._routes = routes
@@ -52,12 +55,16 @@ class Listener:
         self._port = port
         self._limits = limits or Limits()
         self._front = front
+        self._tls = tls
+        self._reload: asyncio.TimerHandle | None = None
         self._sockets: list[socket.socket] = []
         self._servers: list[asyncio.Server] = []
         self._connections: set[Connection] = set()
         self._changed = asyncio.Event()
         self.excess = 0
         """Connections turned away since the start because there were too many."""
+        self.held_bytes = 0
+        """Request bodies in memory now."""
 
     @property
     def addresses(self) -> tuple[tuple[str, int], ...]:
@@ -80,12 +87,20 @@ class Listener:
             self.bind()
         loop = asyncio.get_running_loop()
         for sock in self._sockets:
-            self._servers.append(await loop.create_server(self._begin, sock=sock))
+            context = None if self._tls is None else self._tls.context
+            timeout_s = None if context is None else self._limits.head_s
+            self._servers.append(
+                await loop.create_server(self._begin, sock=sock, ssl=context, ssl_handshake_timeout=timeout_s)
+            )
+        if self._tls is not None:
+            self._reload = loop.call_later(RELOAD_S, self._reload_tls, self._tls)
         _log.info("listening", flag=self._flag, addresses=[f"{host} {port}" for host, port in self.addresses])
 
     async def stop(self) -> None:
         """Accept nothing more, let running answers end within `drain_s`, and cut the others. May be called
         twice, and without `serve`."""
+        if self._reload is not None:
+            self._reload.cancel()
         for server in self._servers:
             server.close()
         for sock in self._sockets:
@@ -109,14 +124,18 @@ class Listener:
                     await self._changed.wait()
         return not self._connections
 
+    def _reload_tls(self, tls: ServerTls) -> None:
+        tls.reload()
+        self._reload = asyncio.get_running_loop().call_later(RELOAD_S, self._reload_tls, tls)
+
     def _begin(self) -> asyncio.Protocol:
         return self._accept() if self._front is None else self._front(self._accept)
 
     def _accept(self) -> asyncio.Protocol:
         if len(self._connections) >= self._limits.connections:
             self.excess += 1
-            return Excess()
-        return Connection(self, self._limits, self._routes.answer)
+            return Excess(self._routes.page)
+        return Connection(self, self._limits, self._routes.answer, self._routes.page)
 
     def opened(self, connection: Connection) -> None:
         """See connection.Owner."""
@@ -126,3 +145,8 @@ class Listener:
         """See connection.Owner."""
         self._connections.discard(connection)
         self._changed.set()
+
+    def hold(self, more_bytes: int) -> bool:
+        """See connection.Owner."""
+        self.held_bytes += more_bytes
+        return self.held_bytes <= self._limits.held_bytes
