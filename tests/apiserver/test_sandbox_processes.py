@@ -47,7 +47,7 @@ class Pods:
         self.namespace = make_namespace(cluster)
         self.path = f"/api/v1/namespaces/{self.namespace}/pods"
 
-    def create(self, name: str = "p", *arguments: str, **changes: Any) -> None:
+    def create(self, name: str = "p", *arguments: str, label: str = "", **changes: Any) -> None:
         container = {
             "name": "main",
             "image": f"{IMAGE}:dev",
@@ -56,7 +56,7 @@ class Pods:
             "readinessProbe": PROBE,
         }
         spec = {"containers": [container | changes], "terminationGracePeriodSeconds": 20}
-        labels = {"app": name}
+        labels = {"app": label or name}
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec}
         self.cluster.request(self.path, method="POST", body=body)
 
@@ -70,6 +70,12 @@ class Pods:
             assert time.monotonic() < deadline, found["status"]
             time.sleep(0.05)
         return found
+
+    def until(self, holds: Callable[[], bool], within_s: float = 20) -> None:
+        deadline = time.monotonic() + within_s
+        while not holds():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
 
     def wait_gone(self, name: str = "p", within_s: float = 20) -> None:
         deadline = time.monotonic() + within_s
@@ -187,6 +193,21 @@ def test_services_must_lead_to_ready_pods_by_address_from_any_cluster_and_by_nam
     assert ask(sandbox.cluster(1), f"http://{names[0]}{MODELS}").status == 502
 
 
+def test_pods_of_a_service_must_take_turns(pods: Pods) -> None:
+    address = pods.expose("web")
+    for name in ("one", "two"):
+        pods.create(name, "--name", name, label="web")
+    for name in ("one", "two"):
+        pods.wait(ready, name)
+
+    def who() -> str:
+        answer = ask(pods.cluster, f"http://{address}/v1/chat/completions", chat(1))
+        return answer.headers.get("x-sandbox-server", "")
+
+    pods.until(lambda: {who(), who()} == {"one", "two"})
+    assert {who(), who()} == {"one", "two"}
+
+
 def test_pod_must_be_reached_at_its_loopback_port_without_the_proxy(pods: Pods) -> None:
     pods.create()
     address = pods.wait(ready)["status"]["podIP"]
@@ -257,7 +278,8 @@ def test_deleted_pod_must_finish_what_it_answers(pods: Pods) -> None:
         pods.cluster.request(f"{pods.path}/p", method="DELETE")
         assert answer.read().count(b'"content"') == 29
     pods.wait_gone()
-    assert ask(pods.cluster, f"http://{address}:8000{MODELS}").status == 502
+    reason = f"no process has the address {address}"
+    pods.until(lambda: ask(pods.cluster, f"http://{address}:8000{MODELS}").body.decode().strip() == reason)
 
 
 def test_pod_must_know_itself_by_its_environment(pods: Pods) -> None:

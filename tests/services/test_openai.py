@@ -69,7 +69,7 @@ async def test_chat_must_be_answered_whole(client: AsyncOpenAI, model: str) -> N
 @pytest.mark.parametrize("url", [{"token_s": 0.2}], indirect=True)
 async def test_chat_must_be_streamed_as_it_is_made(client: AsyncOpenAI) -> None:
     began = time.monotonic()
-    text, first_s, usage = "", 0.0, None
+    text, first_s, usage, roles = "", 0.0, None, []
     stream = await client.chat.completions.create(
         model=MODEL,
         messages=HELLO,
@@ -82,6 +82,8 @@ async def test_chat_must_be_streamed_as_it_is_made(client: AsyncOpenAI) -> None:
         for choice in event.choices:
             first_s = first_s or time.monotonic() - began
             text += choice.delta.content or ""
+            roles.append(choice.delta.role)
+    assert roles == ["assistant"] + 5 * [None]
     assert text == said(5)
     assert usage is not None
     assert usage.total_tokens == 7
@@ -95,13 +97,16 @@ async def test_completions_must_be_answered_whole_and_streamed(client: AsyncOpen
     assert "".join([event.choices[0].text async for event in stream]) == said(3)
 
 
-async def test_embeddings_must_be_answered_as_numbers_and_packed(client: AsyncOpenAI) -> None:
+async def test_embeddings_must_be_answered_as_numbers_and_packed(url: str, client: AsyncOpenAI) -> None:
     answer = await client.embeddings.create(model=MODEL, input=["a b", "c"], encoding_format="float")
     assert answer.usage.prompt_tokens == 3
     assert len(answer.data) == 2
     assert answer.data[0].embedding[0] == 0.5
     packed = await client.embeddings.create(model=MODEL, input="a")  # base64, which the client unpacks
     assert packed.data[0].embedding == pytest.approx(answer.data[0].embedding)
+    body = {"model": MODEL, "input": "a", "encoding_format": "base64"}
+    async with aiohttp.ClientSession() as session, session.post(f"{url}/v1/embeddings", json=body) as raw:
+        assert isinstance((await raw.json())["data"][0]["embedding"], str)
 
 
 async def test_unknown_model_must_not_be_found(client: AsyncOpenAI) -> None:

@@ -114,6 +114,18 @@ async def test_reset_of_the_server_must_reset_the_client(server: Server, connect
         await reader.read()
 
 
+async def test_reset_of_the_client_must_reset_the_server(server: Server, connect: Connect) -> None:
+    _, writer = await connect(GET)
+    at_pod, from_pod = await server.met.get()
+    await at_pod.readexactly(len(SENT))
+    sock: socket.socket = writer.get_extra_info("socket")
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+    with pytest.raises(ConnectionResetError):
+        await at_pod.read()
+    from_pod.close()
+
+
 async def test_slow_reader_must_hold_the_sender(server: Server, connect: Connect) -> None:
     """A client that does not read stops the server once the buffers between are full, and loses nothing."""
     reader, _ = await connect(GET)

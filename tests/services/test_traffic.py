@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.sandbox.traffic import Traffic
+from isthmus.sandbox.completions import said
+from isthmus.sandbox.ledger import Outcome
+from isthmus.sandbox.traffic import Traffic, judge
 
 MODEL = "example/tiny"
 Start = Callable[..., subprocess.Popen[bytes]]
@@ -89,7 +91,22 @@ def test_server_that_dies_must_leave_cut_answers_and_failures(start: Start, port
     assert {each.by for each in traffic.ledger.troubles if each.outcome.value == "cut"} == {"east"}
 
 
-def test_other_words_must_count_as_a_failure(start: Start, port: int) -> None:
+@pytest.mark.parametrize(
+    ("text", "outcome"),
+    [
+        (said(3), Outcome.ANSWERED),
+        (said(2), Outcome.CUT),
+        ("", Outcome.FAILED),
+        (said(4), Outcome.FAILED),
+        (said(1) + said(1), Outcome.FAILED),
+        ("other words", Outcome.FAILED),
+    ],
+)
+def test_answer_must_be_judged_by_its_words(text: str, outcome: Outcome) -> None:
+    assert judge(text, 3) is outcome
+
+
+def test_refusal_must_count_as_a_failure(start: Start, port: int) -> None:
     start("east", 0)
     traffic = Traffic(f"http://127.0.0.1:{port}", model="other", workers=1, tokens=5)
     with traffic:

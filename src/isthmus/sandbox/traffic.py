@@ -35,6 +35,15 @@ def check_client() -> None:
         ) from error
 
 
+def judge(text: str, tokens: int) -> Outcome:
+    """How a request ended whose stream had this text and ended without an error: cut where the rest is
+    missing, failed where nothing came or the words are others than were said."""
+    wanted = said(tokens)
+    if text == wanted:
+        return Outcome.ANSWERED
+    return Outcome.CUT if text and wanted.startswith(text) else Outcome.FAILED
+
+
 class Traffic:
     """A context manager: requests run until it is left. `url` is the address of /v1's server."""
 
@@ -102,11 +111,7 @@ class Traffic:
         except Exception as error:  # whatever the client makes of it
             outcome = Outcome.CUT if text else Outcome.FAILED
             return self._result(outcome, began, by, f"{type(error).__name__}: {error}")
-        if text == said(self._tokens):
-            return self._result(Outcome.ANSWERED, began, by)
-        # The end of the stream came early, without an error; or the words are not those that were said.
-        outcome = Outcome.CUT if text and said(self._tokens).startswith(text) else Outcome.FAILED
-        return self._result(outcome, began, by, f"the answer was {text!r}")
+        return self._result(judge(text, self._tokens), began, by, f"the answer was {text!r}")
 
     async def _whole(self, client: AsyncOpenAI) -> Result:
         began = self._clock.monotonic()
@@ -119,9 +124,9 @@ class Traffic:
         except Exception as error:  # whatever the client makes of it
             return self._result(Outcome.FAILED, began, "", f"{type(error).__name__}: {error}")
         text, by = answer.choices[0].message.content, answer.system_fingerprint or ""
-        if text != said(self._tokens):
-            return self._result(Outcome.FAILED, began, by, f"the answer was {text!r}")
-        return self._result(Outcome.ANSWERED, began, by)
+        whole = judge(text or "", self._tokens) is Outcome.ANSWERED
+        outcome = Outcome.ANSWERED if whole else Outcome.FAILED
+        return self._result(outcome, began, by, f"the answer was {text!r}")
 
     def _result(self, outcome: Outcome, began: float, by: str, detail: str = "") -> Result:
         ended = self._clock.monotonic()
