@@ -1,0 +1,1 @@
+"""What a relay makes of what it sees; pure."""
