@@ -87,6 +87,12 @@ class Pods:
             assert time.monotonic() < deadline, found["status"]
             time.sleep(0.05)
 
+    def runs(self, name: str) -> bool:
+        """Whether the pod has a process."""
+        supervisor = self.cluster.sandbox.record.supervisor.pid
+        running = processes.children(supervisor, entrypoint.__name__).values()
+        return f"{self.cluster.index}.{self.namespace}.{name}" in running
+
     def expose(self, name: str = "p") -> str:
         """A Service in front of the pod; its cluster IP."""
         port = {"name": "http", "port": 80, "targetPort": "http"}
@@ -282,6 +288,16 @@ def test_deleted_pod_must_finish_what_it_answers(pods: Pods) -> None:
     pods.until(lambda: ask(pods.cluster, f"http://{address}:8000{MODELS}").body.decode().strip() == reason)
 
 
+def test_pod_that_is_removed_at_once_must_be_killed(pods: Pods) -> None:
+    pods.create()
+    address = pods.wait(ready)["status"]["podIP"]
+    assert pods.runs("p")
+    pods.cluster.request(f"{pods.path}/p", method="DELETE", body={"gracePeriodSeconds": 0})
+    pods.until(lambda: not pods.runs("p"), within_s=5)
+    reason = f"no process has the address {address}"
+    assert ask(pods.cluster, f"http://{address}:8000{MODELS}").body.decode().strip() == reason
+
+
 def test_pod_must_know_itself_by_its_environment(pods: Pods) -> None:
     fields = {"WHO": "metadata.name", "WHERE": "status.podIP", "ACCOUNT": "spec.serviceAccountName"}
     env = [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()]
@@ -296,6 +312,10 @@ def test_cluster_that_is_taken_away_must_take_its_processes_with_it(pods: Pods, 
     address = pods.wait(ready)["status"]["podIP"]
     url, other = f"http://{address}:8000{MODELS}", sandbox.cluster(1)
     pods.cluster.take_away()
+    deadline = time.monotonic() + 1.5
+    while time.monotonic() < deadline:  # longer than a process that died stays away
+        assert not pods.runs("p")
+        time.sleep(0.05)
     assert ask(other, url).status == 502
     with pytest.raises(Unreachable):
         pods.get()
