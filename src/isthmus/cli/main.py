@@ -19,6 +19,7 @@ from isthmus.errors import UserError
 COMMANDS: Final = {
     "operator": ("isthmus.cli.operator", "Reconcile ModelServings in a cluster."),
     "relay": ("isthmus.cli.relay", "Speak for one pool of workers."),
+    "router": ("isthmus.cli.router", "Serve the pools of all clusters under one address."),
     "debug": ("isthmus.cli.debug", "Read an operator's debug port."),
     "explain": ("isthmus.cli.explain", "Say why something is not ready, or what it waits for."),
     "plan": ("isthmus.cli.plan", "Print what a manifest makes and how an update goes, without a cluster."),
