@@ -100,7 +100,8 @@ async def test_wrong_questions_must_get_their_codes(relay: TestRelay, frontend: 
     relay.see(frontend.door)
     await models(relay, "example/tiny")
     assert (await fetch(f"{relay.url}/v1/catalog", watch="2"))[0] == 400
-    assert (await fetch(f"{relay.url}/v1/nothing"))[0] == 404
+    status, body = await fetch(f"{relay.url}/v1/nothing")
+    assert (status, body["error"]["code"]) == (404, "not_found")
     status, body = await fetch(f"{relay.url}/v1/load", incarnation="another")
     assert (status, body["error"]["code"]) == (409, "producer_changed")
     assert (await fetch(f"{relay.url}/v1/load", incarnation=relay.view.options.incarnation))[0] == 200

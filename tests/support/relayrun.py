@@ -24,7 +24,7 @@ from isthmus.relay.view import View
 from isthmus.runtime.metrics import Metrics
 from isthmus.runtime.tasks import Supervisor
 from isthmus.web.limits import Limits
-from isthmus.web.routes import Answer, Request, Route, Routes, get
+from isthmus.web.routes import Answer, Request, Route, Routes, coded_error, get
 from isthmus.web.server import Listener
 from tests.support.relayfacts import crew, options
 
@@ -134,7 +134,7 @@ async def relaying(
     relay = TestRelay(told or options(bind=(LOOPBACK, 1)))
     listener = Listener(
         "--bind",
-        Routes(Pages(relay.view, relay.clock).routes()),
+        Routes(Pages(relay.view, relay.clock).routes(), page=coded_error),
         hosts=LOOPBACK,
         port=0,
         limits=limits or Limits(drain_s=0.5),

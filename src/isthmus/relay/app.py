@@ -40,7 +40,7 @@ from isthmus.runtime.metrics import Metrics
 from isthmus.runtime.tasks import Policy, Supervisor, wait_first
 from isthmus.web.health import health_routes, metrics_routes
 from isthmus.web.limits import Limits
-from isthmus.web.routes import Route, Routes
+from isthmus.web.routes import Route, Routes, coded_error
 from isthmus.web.server import Listener
 
 log = logs.get(__name__)
@@ -132,7 +132,7 @@ class Relay:
         options, found = self.options, []
         if options.bind is not None:
             hosts, port = options.bind
-            routes = Routes(Pages(self.view, self._clock).routes())
+            routes = Routes(Pages(self.view, self._clock).routes(), page=coded_error)
             front = self.splitter.front if self.splitter is not None else None
             found.append(Listener("--bind", routes, hosts=hosts, port=port, limits=LIMITS, front=front))
         if options.system is not None:

@@ -20,7 +20,7 @@ from isthmus.clock import Clock
 from isthmus.relay.plan.model import Facts
 from isthmus.relay.planes import Plane, TooMany
 from isthmus.relay.view import View
-from isthmus.web.routes import Answer, Handler, Problem, Request, Route, get, json_body
+from isthmus.web.routes import Answer, Handler, Problem, Request, Route, coded_error, get, json_body
 
 EVENTS: Final = "text/event-stream"
 HEARTBEAT_S: Final = 10.0
@@ -136,7 +136,4 @@ def _ms(seconds: float) -> int:
 
 
 def _error(status: int, code: str, message: str, *, retry: bool = False) -> Answer:
-    headers = {"Retry-After": "1"} if retry else {}
-    return Answer(
-        status=status, body=json_body({"error": {"code": code, "message": message}}), headers=headers
-    )
+    return coded_error(status, message, code=code, headers={"Retry-After": "1"} if retry else {})
