@@ -2,14 +2,16 @@
 
 One task per frontend asks GET /v1/models every two seconds and GET /metrics every second, and tells view.py;
 a frontend without metrics that count is asked for them twice a minute. Answers are hostile: no redirects, no
-compression, bounded sizes, one deadline for each, few at once. It asks straight, never through a proxy.
+compression, bounded sizes, one deadline for each, few at once. The standard proxy variables hold (R25): where
+frontends must be asked straight although there is a proxy, NO_PROXY says so.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
@@ -19,6 +21,7 @@ from isthmus import __version__, logs
 from isthmus.api.pools import InvalidField
 from isthmus.clock import Clock
 from isthmus.errors import WorldError
+from isthmus.kube.proxies import proxy_for
 from isthmus.relay.plan import heard as hearing
 from isthmus.relay.plan.answers import read_models
 from isthmus.relay.plan.metrics import read_load
@@ -57,14 +60,22 @@ def _session() -> aiohttp.ClientSession:
 
 
 class Prober:
-    """See the module."""
+    """See the module. Raises UserError where the proxy variables hold what is no proxy."""
 
     def __init__(
-        self, view: View, clock: Clock, metrics: Metrics, *, chance: Callable[[], float] = random.random
+        self,
+        view: View,
+        clock: Clock,
+        metrics: Metrics,
+        *,
+        chance: Callable[[], float] = random.random,
+        environ: Mapping[str, str] | None = None,
     ) -> None:
         self._view = view
         self._clock = clock
         self._chance = chance
+        self._environ = os.environ if environ is None else environ
+        proxy_for("http://a-frontend", self._environ)
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._failures = metrics.counter(
             "isthmus_relay_probe_failures_total", "Questions that frontends did not answer.", ["kind"]
@@ -125,7 +136,7 @@ class Prober:
             async with (
                 self._turns,
                 asyncio.timeout(DEADLINE_S),
-                session.get(url, allow_redirects=False) as response,
+                session.get(url, allow_redirects=False, proxy=proxy_for(url, self._environ)) as response,
             ):
                 if response.status != 200:
                     raise NoAnswer(f"answered {response.status}", firm=True)
