@@ -87,7 +87,13 @@ EVERYTHING: dict[str, Any] = {
             "sweepOnClear": False,
         }
     },
-    "relay": {"image": "registry.example/relay:1", "command": ["python", "-m", "relay"]},
+    "relay": {
+        "image": "registry.example/relay:1",
+        "command": ["python", "-m", "relay"],
+        "metadataRights": True,
+        "discovery": {"url": "https://hub.example", "tokenSecret": "hub-token", "caConfigMap": "hub-ca"},
+        "location": {"region": "r", "zone": "z", "datacenter": "d"},
+    },
     "logging": {"level": "debug", "format": "text"},
     "metrics": {"port": 9100, "service": {"annotations": {"a": "b"}}},
     "health": {"port": 9101},
@@ -189,6 +195,9 @@ def test_service_and_budget_must_select_the_pods() -> None:
         ({"dynamo": {"multiCluster": {"exportedAnnotations": {"a": True}}}}, "exportedAnnotations"),
         ({"discoveryBackend": "consul"}, "discoveryBackend"),
         ({"relay": {"command": []}}, "command"),
+        ({"relay": {"discovery": {"url": "hub:80"}}}, "url"),
+        ({"relay": {"discovery": {"token": "x"}}}, "token"),
+        ({"relay": {"metadataRights": "yes"}}, "metadataRights"),
         ({"metrics": {"port": 0}}, "port"),
         ({"image": {"repository": ""}}, "repository"),
         (

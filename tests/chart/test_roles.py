@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 
 from isthmus.api.meta import Raw
+from isthmus.poolrelay.plan.children import rules
+from isthmus.poolrelay.plan.model import GRAPH_KIND, SERVING_KIND, RelaySettings
 from isthmus.sandbox import rbac
 from tests.support.chart import CLUSTER_NAME, NAMESPACE, Right, exporting, of_kind, one, render, rights
+from tests.support.relays import pool
 
 READER = f"{CLUSTER_NAME}-clusterproperty-reader"
 EXPORTS = {
@@ -125,6 +128,25 @@ def test_controllers_that_do_not_run_must_be_granted_nothing(
     assert one(objects, "Deployment")["spec"]["template"]["spec"]["containers"][0]["args"][-1] == (
         f"--controllers={','.join(controllers)}"
     )
+
+
+@pytest.mark.covers("RL-4")
+@pytest.mark.parametrize("upstream", [False, True], ids=["isthmus", "upstream"])
+def test_operator_must_be_granted_what_it_gives_to_relays(upstream: bool) -> None:
+    objects = render(exporting(controllers=["poolrelay"], relay={"metadataRights": upstream}))
+    granted = rights(*of_kind(objects, "Role", "ClusterRole"))
+    chosen = RelaySettings(image="x", metadata_rights=upstream)
+    given = {
+        (group, resource, verb)
+        for kind in (GRAPH_KIND, SERVING_KIND)
+        for rule in rules(pool(kind=kind), chosen)
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert given <= granted
+    metadata = {verb for _, resource, verb in granted if resource == "dynamoworkermetadatas"}
+    assert bool(metadata) == upstream
 
 
 @pytest.mark.covers("MS-118")

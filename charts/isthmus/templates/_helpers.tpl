@@ -102,4 +102,9 @@ multiCluster:
 relay:
   image: {{ default (include "isthmus.image" .) .Values.relay.image | quote }}
   command: {{ toJson .Values.relay.command }}
+  metadataRights: {{ .Values.relay.metadataRights }}
+  discovery:
+    {{- toYaml .Values.relay.discovery | nindent 4 }}
+  location:
+    {{- toYaml .Values.relay.location | nindent 4 }}
 {{- end -}}

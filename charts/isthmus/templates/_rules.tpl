@@ -102,10 +102,12 @@ against what it really asks for.
   verbs: [get, list, watch]
 - apiGroups: [discovery.k8s.io]
   resources: [endpointslices]
-  verbs: [get, list, watch]
+  verbs: {{ ternary "[get, list, watch]" "[list, watch]" .Values.relay.metadataRights }}
+{{- if .Values.relay.metadataRights }}
 - apiGroups: [nvidia.com]
   resources: [dynamoworkermetadatas]
   verbs: [get, list, watch, create, patch, delete]
+{{- end }}
 - apiGroups: [multicluster.x-k8s.io]
   resources: [serviceexports]
   verbs: [create, delete, get, list, patch, watch]

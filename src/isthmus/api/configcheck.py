@@ -22,8 +22,10 @@ from isthmus.api.configuration import (
     Free,
     MultiCluster,
     OperatorConfiguration,
+    Relay,
     Section,
 )
+from isthmus.api.pools import InvalidField, check_text, check_url
 from isthmus.api.validation import Problem
 from isthmus.errors import UserError
 
@@ -51,7 +53,9 @@ USED: Final = frozenset(
         *(f"logging.{key}" for key in ("level", "format")),
         *(f"multiCluster.{key}" for key in ("mcsImplementation", "sweepOnClear")),
         *(f"multiCluster.{key}" for key in ("exportedLabels", "exportedAnnotations")),
-        *(f"relay.{key}" for key in ("image", "command")),
+        *(f"relay.{key}" for key in ("image", "command", "metadataRights")),
+        *(f"relay.discovery.{key}" for key in ("url", "tokenSecret", "caConfigMap")),
+        *(f"relay.location.{key}" for key in ("region", "zone", "datacenter")),
         "apiVersion",
         "kind",
     }
@@ -186,8 +190,29 @@ def _rules(configuration: OperatorConfiguration) -> Iterator[Problem]:
             yield Problem(path, f"must be a namespace's name; is {_shown(namespace)}")
     yield from _duration_rules(configuration)
     yield from _exported_rules(configuration.multi_cluster)
-    if not configuration.relay.command:
+    yield from _relay_rules(configuration.relay)
+
+
+def _relay_rules(relay: Relay) -> Iterator[Problem]:
+    if not relay.command:
         yield Problem("relay.command", "must have at least one word")
+    discovery, location = relay.discovery, relay.location
+    if discovery.url:
+        try:
+            check_url("url", discovery.url)
+        except InvalidField as problem:
+            text = str(problem).removeprefix("url: ")
+            yield Problem("relay.discovery.url", f"{text}; is {_shown(discovery.url)}")
+    for key, name in (("tokenSecret", discovery.token_secret), ("caConfigMap", discovery.ca_config_map)):
+        if name and not (len(name) <= 253 and _SUBDOMAIN.fullmatch(name)):
+            yield Problem(f"relay.discovery.{key}", f"must be an object's name; is {_shown(name)}")
+        if name and not discovery.url:
+            yield Problem(f"relay.discovery.{key}", "has no effect without relay.discovery.url")
+    for key in ("region", "zone", "datacenter"):
+        try:
+            check_text(key, getattr(location, key), empty=True)
+        except InvalidField as problem:
+            yield Problem(f"relay.location.{key}", str(problem).removeprefix(f"{key}: "))
 
 
 def _duration_rules(configuration: OperatorConfiguration) -> Iterator[Problem]:

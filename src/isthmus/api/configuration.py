@@ -176,12 +176,37 @@ class MultiCluster(Section, frozen=True, kw_only=True):
     sweep_on_clear: bool = True
 
 
+class RelayDiscovery(Section, frozen=True, kw_only=True):
+    """relay.discovery: the discovery service that relays register with, none where `url` is empty.
+
+    `token_secret` and `ca_config_map` name a Secret (key `token`) and a ConfigMap (key `ca.crt`) in the
+    namespace of each relay.
+    """
+
+    url: str = ""
+    token_secret: str = ""
+    ca_config_map: str = ""
+
+
+class RelayLocation(Section, frozen=True, kw_only=True):
+    """relay.location: where this cluster is, as routers are told. The zone is that of a pool's nodes where it
+    is empty."""
+
+    region: str = ""
+    zone: str = ""
+    datacenter: str = ""
+
+
 class Relay(Section, frozen=True, kw_only=True):
     """relay, which upstream has not: what runs in a relay's pod where its DynamoPoolRelay says nothing.
-    Without an image, each DynamoPoolRelay must name one."""
+    Without an image, each DynamoPoolRelay must name one. `metadata_rights`: let it keep
+    DynamoWorkerMetadata, which upstream's relay does and ours does not."""
 
     image: str = ""
     command: tuple[str, ...] = ("isthmus", "relay")
+    metadata_rights: bool = False
+    discovery: RelayDiscovery = RelayDiscovery()
+    location: RelayLocation = RelayLocation()
 
 
 class OperatorConfiguration(Section, frozen=True, kw_only=True):

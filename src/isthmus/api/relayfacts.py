@@ -1,8 +1,8 @@
 """What a relay tells routers over HTTP beside its load: its identity, catalogue and readiness (PW-13).
 
-relay/ makes these of what it sees in its cluster; api/pools.py has the base and the load. Snapshots are whole:
-what one lacks has been withdrawn (RL-9). `status` is complete, degraded or unavailable, and `age_ms` is how
-old the facts were when they were sent. Pure.
+relay/ makes these of what it sees in its cluster; api/pools.py has the base and the load. Snapshots are
+whole: what one lacks has been withdrawn (RL-9). `status` is complete, degraded or unavailable, and `age_ms`
+is how old the facts were when they were sent. Pure.
 """
 
 from __future__ import annotations

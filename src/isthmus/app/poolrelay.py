@@ -104,6 +104,9 @@ def settings_of(configuration: OperatorConfiguration, export_version: str = "") 
         discovery_backend=configuration.discovery.backend,
         image=configuration.relay.image,
         command=configuration.relay.command,
+        metadata_rights=configuration.relay.metadata_rights,
+        discovery=configuration.relay.discovery,
+        location=configuration.relay.location,
     )
 
 

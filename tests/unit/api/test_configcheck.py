@@ -133,6 +133,42 @@ def test_port_must_be_one_that_there_is(port: int, fits: bool) -> None:
         assert problems(**raw) == {"server.healthProbe.port": f"must be 0 to 65535; is {port}"}
 
 
+@pytest.mark.covers("RL-18")
+@pytest.mark.parametrize(
+    ("raw", "path"),
+    [
+        ({"discovery": {"url": "hub:8080"}}, "relay.discovery.url"),
+        ({"discovery": {"url": "http://u:p@hub"}}, "relay.discovery.url"),
+        ({"discovery": {"url": "http://hub", "tokenSecret": "a/b"}}, "relay.discovery.tokenSecret"),
+        ({"discovery": {"url": "http://hub", "caConfigMap": "A"}}, "relay.discovery.caConfigMap"),
+        ({"discovery": {"tokenSecret": "a"}}, "relay.discovery.tokenSecret"),
+        ({"discovery": {"path": "x"}}, "relay.discovery.path"),
+        ({"location": {"region": " x"}}, "relay.location.region"),
+        ({"location": {"zone": "x" * 254}}, "relay.location.zone"),
+        ({"metadataRights": "yes"}, "relay.metadataRights"),
+    ],
+)
+def test_relays_section_must_be_right(raw: dict[str, Any], path: str) -> None:
+    assert set(problems(relay=raw)) == {path}
+
+
+def test_relays_section_must_be_read() -> None:
+    found = decode(
+        {
+            **HEAD,
+            "relay": {
+                "discovery": {"url": "https://hub/x", "tokenSecret": "a.b", "caConfigMap": "c"},
+                "location": {"region": "r"},
+                "metadataRights": True,
+            },
+        }
+    )
+    discovery = found.relay.discovery
+    assert (discovery.url, discovery.token_secret, discovery.ca_config_map) == ("https://hub/x", "a.b", "c")
+    assert (found.relay.location.region, found.relay.metadata_rights) == ("r", True)
+    assert without_effect(found) == ()
+
+
 def test_text_that_is_missing_its_quotes_must_be_told_so() -> None:
     found = problems(relay={"image": 5}, multiCluster={"exportedLabels": {"a": True, "b": ["x"]}})
     assert found == {

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from isthmus.api.configuration import RelayDiscovery
 from isthmus.api.drift import covers
 from isthmus.api.meta import Raw, Resource
 from isthmus.api.poolrelay import (
@@ -31,6 +32,7 @@ from isthmus.api.poolrelay import (
     pool_relay_name,
 )
 from isthmus.poolrelay.plan.model import (
+    GRAPH_KIND,
     ChildAction,
     CreateChild,
     DeleteChild,
@@ -41,7 +43,11 @@ from isthmus.poolrelay.plan.model import (
 )
 from isthmus.poolrelay.plan.ownership import is_ours, raw_owner
 
-RULES: Final = (
+SEE_ENDPOINTS: Final = (
+    {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
+)
+SEE_PODS: Final = ({"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]},)
+KEEP_METADATA: Final = (
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
     {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"]},
     {
@@ -50,8 +56,8 @@ RULES: Final = (
         "verbs": ["get", "list", "watch", "create", "patch", "delete"],
     },
 )
-"""What a relay's process may do in its namespace: see the workers, and register as one of their runtime does.
-The operator must hold these rights itself to give them."""
+"""What upstream's relay needs: it registers in its pool's runtime as one of the workers does (RL-4)."""
+DISCOVERY_FILES: Final = "/etc/isthmus/discovery"
 _PARTS: Final = ("spec", "rules", "subjects")
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 
@@ -63,7 +69,7 @@ def render(relay: DynamoPoolRelay, pool: Pool, cluster_id: str, settings: RelayS
     name = pool_relay_name(relay.metadata.name)
     bodies: dict[str, Raw] = {
         RELAY_SERVICE_ACCOUNTS.kind: {},
-        RELAY_ROLES.kind: {"rules": list(RULES)},
+        RELAY_ROLES.kind: {"rules": list(rules(pool, settings))},
         RELAY_ROLE_BINDINGS.kind: {
             "subjects": [
                 {"kind": "ServiceAccount", "name": name, "namespace": relay.metadata.namespace},
@@ -76,6 +82,14 @@ def render(relay: DynamoPoolRelay, pool: Pool, cluster_id: str, settings: RelayS
     return {
         resource.kind: _whole(resource, relay, name, bodies[resource.kind]) for resource in RELAY_CHILDREN
     }
+
+
+def rules(pool: Pool, settings: RelaySettings) -> tuple[Raw, ...]:
+    """What a relay's process may do in its namespace: see who belongs to its pool, and nothing else. The
+    operator must hold these rights itself to give them."""
+    if settings.metadata_rights:
+        return KEEP_METADATA
+    return SEE_ENDPOINTS if pool.kind == GRAPH_KIND else SEE_PODS
 
 
 def _whole(resource: Resource[Any], relay: DynamoPoolRelay, name: str, raw_body: Raw) -> Raw:
@@ -114,6 +128,8 @@ def _deployment(
         "imagePullSecrets": [{"name": secret.name} for secret in spec.image_pull_secrets],
         "containers": [_container(spec, pool, cluster_id, settings)],
     }
+    if sources := _files(settings.discovery):
+        raw_pod["volumes"] = [{"name": "discovery", "projected": {"sources": sources}}]
     return {
         "replicas": spec.replicas,
         "strategy": {"type": "Recreate", "rollingUpdate": None},
@@ -128,7 +144,7 @@ def _container(spec: RelaySpec, pool: Pool, cluster_id: str, settings: RelaySett
         "image": spec.image or settings.image,
         "command": list(settings.command),
         "args": ["--cluster-id", cluster_id, "--bind", f"0.0.0.0:{spec.grpc_port}"],
-        "env": _env(spec, pool),
+        "env": _env(spec, pool, settings),
         "ports": [
             {"name": "grpc", "containerPort": spec.grpc_port, "protocol": "TCP"},
             {"name": "system", "containerPort": spec.system_port, "protocol": "TCP"},
@@ -140,7 +156,24 @@ def _container(spec: RelaySpec, pool: Pool, cluster_id: str, settings: RelaySett
     }
     if spec.resources:
         raw_container["resources"] = msgspec.json.decode(spec.resources)
+    if _files(settings.discovery):
+        raw_container["volumeMounts"] = [
+            {"name": "discovery", "mountPath": DISCOVERY_FILES, "readOnly": True},
+        ]
     return raw_container
+
+
+def _files(discovery: RelayDiscovery) -> list[Raw]:
+    """The sources of the volume with the discovery service's token and CA. They are optional, so that a relay
+    serves, and says what is missing, where one is not there yet."""
+    found: list[Raw] = []
+    if discovery.token_secret:
+        items = [{"key": "token", "path": "token"}]
+        found.append({"secret": {"name": discovery.token_secret, "items": items, "optional": True}})
+    if discovery.ca_config_map:
+        items = [{"key": "ca.crt", "path": "ca.crt"}]
+        found.append({"configMap": {"name": discovery.ca_config_map, "items": items, "optional": True}})
+    return found
 
 
 def _probe(path: str, *, period_s: int, failures: int) -> Raw:
@@ -151,9 +184,10 @@ def _probe(path: str, *, period_s: int, failures: int) -> Raw:
     }
 
 
-def _env(spec: RelaySpec, pool: Pool) -> list[Raw]:
+def _env(spec: RelaySpec, pool: Pool, settings: RelaySettings) -> list[Raw]:
     """Ours, and then the relay's own, which win by name."""
     namespaces = ",".join(pool.namespaces)
+    discovery, location = settings.discovery, settings.location
     ours: dict[str, Raw] = {
         name: {"name": name, "value": value}
         for name, value in (
@@ -161,13 +195,20 @@ def _env(spec: RelaySpec, pool: Pool) -> list[Raw]:
             ("DYN_NAMESPACE", namespaces.partition(",")[0]),
             ("DYN_RELAY_NAMESPACES", namespaces),
             ("DYN_SYSTEM_PORT", str(spec.system_port)),
+            ("ISTHMUS_DATACENTER", location.datacenter),
+            ("ISTHMUS_DISCOVERY_CA_FILE", f"{DISCOVERY_FILES}/ca.crt" if discovery.ca_config_map else ""),
+            ("ISTHMUS_DISCOVERY_TOKEN_FILE", f"{DISCOVERY_FILES}/token" if discovery.token_secret else ""),
+            ("ISTHMUS_DISCOVERY_URL", discovery.url),
             ("ISTHMUS_POOL_KIND", pool.kind),
             ("ISTHMUS_POOL_NAME", pool.name),
             ("ISTHMUS_POOL_NAMESPACE", pool.namespace),
+            ("ISTHMUS_REGION", location.region),
+            ("ISTHMUS_ZONE", location.zone),
         )
         if value
     }
     for name, path in (
+        ("POD_IP", "status.podIP"),
         ("POD_NAME", "metadata.name"),
         ("POD_NAMESPACE", "metadata.namespace"),
         ("POD_UID", "metadata.uid"),

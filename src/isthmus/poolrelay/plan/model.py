@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
+from isthmus.api.configuration import RelayDiscovery, RelayLocation
 from isthmus.api.meta import Key, Raw, Resource
 from isthmus.api.poolrelay import ClusterProperty, DynamoPoolRelay, RelayChild, ServiceExport
 
@@ -29,9 +30,10 @@ class RelaySettings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What the operator's configuration says about relays, resolved once at the start.
 
     `export_version` is the version of exports that the cluster serves; empty where nothing is exported
-    (PR-7). `image` and `command` are the relay's where its spec names none; `discovery_backend` is the
-    graphs' default. `conflict_recheck_s`: how soon to look again whether a stranger has left a child's name,
-    which no watch shows.
+    (PR-7). `image` and `command` are the relay's where its spec names none; `metadata_rights`, `discovery`
+    and `location` are as in the configuration; `discovery_backend` is the graphs' default.
+    `conflict_recheck_s`: how soon to look again whether a stranger has left a child's name, which no watch
+    shows.
     """
 
     implementation: Implementation = ""
@@ -41,6 +43,9 @@ class RelaySettings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     discovery_backend: str = "kubernetes"
     image: str = ""
     command: tuple[str, ...] = ("isthmus", "relay")
+    metadata_rights: bool = False
+    discovery: RelayDiscovery = RelayDiscovery()
+    location: RelayLocation = RelayLocation()
     conflict_recheck_s: float = 15.0
 
     @property

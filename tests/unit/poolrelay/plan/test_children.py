@@ -7,10 +7,18 @@ from typing import Any
 import msgspec
 import pytest
 
+from isthmus.api.configuration import RelayDiscovery, RelayLocation
 from isthmus.api.drift import covers
 from isthmus.api.meta import Raw
 from isthmus.poolrelay.plan.children import is_right, render, withdrawals
-from isthmus.poolrelay.plan.model import CreateChild, Observed, RepairChild, Stranger
+from isthmus.poolrelay.plan.model import (
+    GRAPH_KIND,
+    SERVING_KIND,
+    CreateChild,
+    Observed,
+    RepairChild,
+    Stranger,
+)
 from isthmus.poolrelay.plan.reconcile import plan, sort_children
 from tests.support.relays import observed, pool, raw_owner, relay, settings, stored_child, twice
 
@@ -89,6 +97,58 @@ def test_pool_without_a_dynamo_namespace_must_give_no_empty_variable() -> None:
     bodies = render(relay(), pool(namespaces=()), "one", settings())
     (found,) = bodies["Deployment"]["spec"]["template"]["spec"]["containers"]
     assert {"DYN_NAMESPACE", "DYN_RELAY_NAMESPACES"}.isdisjoint(each["name"] for each in found["env"])
+
+
+def rendered_with(kind: str = GRAPH_KIND, **changes: Any) -> dict[str, Raw]:
+    """The children under other settings."""
+    return render(relay(), pool(kind=kind), "one", settings(**changes))
+
+
+def granted(bodies: dict[str, Raw]) -> set[tuple[str, str]]:
+    """(resource, verb) of the Role."""
+    rules = bodies["Role"]["rules"]
+    return {(each, verb) for rule in rules for each in rule["resources"] for verb in rule["verbs"]}
+
+
+@pytest.mark.covers("RL-4")
+def test_relay_must_see_what_its_pool_is_made_of_and_nothing_else() -> None:
+    assert granted(rendered_with()) == {("endpointslices", "list"), ("endpointslices", "watch")}
+    assert granted(rendered_with(SERVING_KIND)) == {("pods", "list"), ("pods", "watch")}
+    upstream = granted(rendered_with(metadata_rights=True))
+    verbs = {"get", "list", "watch", "create", "patch", "delete"}
+    assert {verb for each, verb in upstream if each == "dynamoworkermetadatas"} == verbs
+
+
+@pytest.mark.covers("RL-18")
+def test_discovery_service_and_location_must_reach_the_pod() -> None:
+    bodies = rendered_with(
+        discovery=RelayDiscovery(url="https://hub", token_secret="hub-token", ca_config_map="hub-ca"),
+        location=RelayLocation(region="r", zone="z", datacenter="d"),
+    )
+    pod = bodies["Deployment"]["spec"]["template"]["spec"]
+    env = {each["name"]: each.get("value") for each in pod["containers"][0]["env"]}
+    assert {key: env[key] for key in ("ISTHMUS_REGION", "ISTHMUS_ZONE", "ISTHMUS_DATACENTER")} == {
+        "ISTHMUS_REGION": "r",
+        "ISTHMUS_ZONE": "z",
+        "ISTHMUS_DATACENTER": "d",
+    }
+    assert env["ISTHMUS_DISCOVERY_URL"] == "https://hub"
+    (mount,) = pod["containers"][0]["volumeMounts"]
+    (volume,) = pod["volumes"]
+    assert (mount["name"], mount["readOnly"]) == (volume["name"], True)
+    sources = volume["projected"]["sources"]
+    assert [each["optional"] for source in sources for each in source.values()] == [True, True]
+    files = [item["path"] for source in sources for each in source.values() for item in each["items"]]
+    told = [env["ISTHMUS_DISCOVERY_TOKEN_FILE"], env["ISTHMUS_DISCOVERY_CA_FILE"]]
+    assert told == [f"{mount['mountPath']}/{file}" for file in files]
+
+
+def test_pod_without_a_discovery_service_must_have_no_files_of_it() -> None:
+    pod = rendered()["Deployment"]["spec"]["template"]["spec"]
+    assert "volumes" not in pod
+    assert "volumeMounts" not in pod["containers"][0]
+    assert not {each["name"] for each in pod["containers"][0]["env"] if "DISCOVERY_URL" in each["name"]}
+    assert "status.podIP" in str(pod["containers"][0]["env"])
 
 
 @pytest.mark.covers("PR-71", "PR-99")
