@@ -19,6 +19,7 @@ from isthmus.errors import UserError
 COMMANDS: Final = {
     "operator": ("isthmus.cli.operator", "Reconcile ModelServings in a cluster."),
     "relay": ("isthmus.cli.relay", "Speak for one pool of workers."),
+    "discovery": ("isthmus.cli.discovery", "Join the pools of every cluster into one list."),
     "router": ("isthmus.cli.router", "Serve the pools of all clusters under one address."),
     "debug": ("isthmus.cli.debug", "Read an operator's debug port."),
     "explain": ("isthmus.cli.explain", "Say why something is not ready, or what it waits for."),
