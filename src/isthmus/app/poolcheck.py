@@ -1,9 +1,9 @@
 """What `isthmus pool check` reads, from a cluster or from files, and the check that comes of it.
 
-cli/pool.py calls `of_cluster` and `of_documents`. Both fill the controller's own `Observed` and hand it to
-poolrelay/plan/check.py. Of a cluster it is read what the controller would see, with the rights of whoever
-asks; nothing is written. What cannot be read is a UserError: a check that has not seen everything would tell
-of a pool that is not there.
+cli/pool.py calls `of_cluster`, `of_documents` and, given a discovery service, `arrived`. The first two fill
+the controller's own `Observed` and hand it to poolrelay/plan/check.py. Of a cluster it is read what the
+controller would see, with the rights of whoever asks; nothing is written. What cannot be read is a UserError:
+a check that has not seen everything would tell of a pool that is not there.
 """
 
 from __future__ import annotations
@@ -32,15 +32,20 @@ from isthmus.api.poolrelay import (
     pool_relay_name,
     service_exports,
 )
+from isthmus.api.pools import InvalidField, PoolKey, check_key, read_pool_list
+from isthmus.clock import SystemClock
 from isthmus.errors import IsthmusError, UserError
 from isthmus.kube.client import Client
 from isthmus.kube.errors import NotFound
 from isthmus.poolrelay import gate
+from isthmus.poolrelay.plan.arrival import Arrival, judge, read_unmatched, unreachable
 from isthmus.poolrelay.plan.check import Check, Finding, check
 from isthmus.poolrelay.plan.model import GRAPH_KIND, Observed, Pool, Property, PropertyState, RelaySettings
 from isthmus.poolrelay.plan.pool import graph_pool, serving_pool
 from isthmus.poolrelay.plan.publication import target_of
 from isthmus.poolrelay.plan.reconcile import sort_children
+from isthmus.relay.discoveryclient import DiscoveryClient, NotTaken
+from isthmus.relay.options import DiscoveryOptions
 
 T = TypeVar("T", bound=Object)
 
@@ -85,6 +90,37 @@ async def of_cluster(client: Client, question: Question) -> Check:
     except IsthmusError as error:
         raise UserError(f"cannot read what the check needs: {error}") from error
     return _with(_check(found, question, settings), missing_api)
+
+
+async def arrived(checked: Check, options: DiscoveryOptions) -> Check:
+    """The check, and whether the pool is at the discovery service, and if not why (PW-7, PW-12)."""
+    if checked.cluster_id in ("", UNSAID):
+        raise UserError("the pool's cluster ID is not known", hint="give --cluster-id")
+    key = PoolKey(checked.cluster_id, checked.namespace, checked.name)
+    try:
+        check_key(key)
+    except InvalidField as problem:
+        raise UserError(f"the pool has no key to look for: {problem}") from None
+    async with DiscoveryClient(options, SystemClock()) as client:
+        found = await _ask_discovery(client, key)
+    return replace(
+        checked,
+        arrived=found.arrived,
+        findings=(*checked.findings, *found.findings),
+        notes=(*checked.notes, *found.notes),
+    )
+
+
+async def _ask_discovery(client: DiscoveryClient, key: PoolKey) -> Arrival:
+    try:
+        listed = read_pool_list(await client.fetch("/pools"))
+    except (NotTaken, InvalidField) as problem:
+        return unreachable(str(problem))
+    try:
+        report = read_unmatched(await client.fetch("/pools/unmatched"))
+    except (NotTaken, InvalidField):  # without reasons it can still be said that it is not there
+        report = ()
+    return judge(key, listed, report)
 
 
 def of_documents(documents: Iterable[Raw], question: Question) -> Check:

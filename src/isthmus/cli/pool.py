@@ -67,21 +67,56 @@ def command() -> None:
 @click.option(
     "--context", "context_name", default="", help="Context of the kubeconfig; else its current one."
 )
+@click.option("--discovery", default="", help="Ask this discovery service too whether the pool is there.")
+@click.option(
+    "--discovery-token-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The file with its bearer token.",
+)
+@click.option(
+    "--discovery-ca-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The file with its CA, as PEM.",
+)
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def check(name: str, files: tuple[Path, ...], output: str, **options: Any) -> None:
-    """Say what would be exported of the pool NAME, and what stands in the way.
+    """Say what would be exported of the pool NAME, and what stands in the way; with --discovery, also whether
+    it has arrived there.
 
     NAME is that of the DynamoPoolRelay, which is its graph's too; with -f it may be left out where the files
     have one pool only. Exits with 1 where something stands in the way.
     """
     found = _of_files(name, files, options) if files else _of_cluster(name, options)
+    if options["discovery"]:
+        found = _arrived(found, options)
     if output == "json":
         import msgspec
 
         click.echo(msgspec.json.format(msgspec.json.encode(found), indent=1))
     else:
         click.echo("\n".join(_lines(found)))
-    sys.exit(1 if found.findings else 0)
+    sys.exit(_exit_code(found))
+
+
+def _arrived(found: Check, options: dict[str, Any]) -> Check:
+    from isthmus.app import poolcheck
+    from isthmus.relay.options import DiscoveryOptions
+
+    discovery = DiscoveryOptions(
+        url=options["discovery"],
+        token_file=options["discovery_token_file"],
+        ca_file=options["discovery_ca_file"],
+    )
+    return asyncio.run(poolcheck.arrived(found, discovery))
+
+
+def _exit_code(found: Check) -> int:
+    """A discovery service that could not be asked is a part that could not be checked."""
+    from isthmus.poolrelay.plan.arrival import UNREACHABLE
+
+    if any(finding.reason == UNREACHABLE for finding in found.findings):
+        return 2
+    return 1 if found.findings else 0
 
 
 def _of_files(name: str, files: tuple[Path, ...], options: dict[str, Any]) -> Check:
@@ -146,6 +181,8 @@ def _lines(found: Check) -> Iterator[str]:
         for export in found.exports:
             of = f"  ({', '.join(export.of)})" if export.of else ""
             yield f"  {export.name:<{width}}  {STATES[export.state]}{of}"
+    if found.arrived is not None:
+        yield f"  discovery service: {'there' if found.arrived else 'not there'}"
     for finding in found.findings:
         yield f"in the way: {finding.reason}: {finding.text}"
     for note in found.notes:

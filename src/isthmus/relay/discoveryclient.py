@@ -1,8 +1,8 @@
-"""One question to the discovery service: registration, its end; answers in, or what went wrong.
+"""Questions to the discovery service: registration, its end, lists; answers in, or what went wrong.
 
-registrar.py decides when (PW-4), this module only asks (PW-1, PW-2, PW-5): with the bearer token that its
-file has now, the CA of its file, the standard proxy variables, deadlines, and a bounded answer. Redirects
-are not followed, since they would carry the token elsewhere.
+registrar.py decides when (PW-4), this module only asks (PW-1, PW-2, PW-5); `pool check` asks for lists too.
+It takes the bearer token that its file has now, the CA of its file, the standard proxy variables, deadlines,
+and a bounded answer. Redirects are not followed, since they would carry the token elsewhere.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from isthmus.relay.options import DiscoveryOptions
 
 DEADLINE_S: Final = 5.0
 MAX_ANSWER_BYTES: Final = 1 << 16
+MAX_LIST_BYTES: Final = 16 << 20
 _MAX_TEXT: Final = 300
 
 
@@ -92,8 +93,15 @@ class DiscoveryClient:
         if status not in (200, 204, 404):
             raise _refusal(status, answer, headers)
 
+    async def fetch(self, target: str) -> bytes:
+        """What the service answers at a path with its query. Raises NotTaken."""
+        status, answer, headers = await self._ask("GET", target, None, limit=MAX_LIST_BYTES)
+        if status != 200:
+            raise _refusal(status, answer, headers)
+        return answer
+
     async def _ask(
-        self, method: str, target: str, body: bytes | None
+        self, method: str, target: str, body: bytes | None, *, limit: int = MAX_ANSWER_BYTES
     ) -> tuple[int, bytes, Mapping[str, str]]:
         assert self._session is not None
         try:
@@ -108,14 +116,16 @@ class DiscoveryClient:
                     proxy=self._proxy,
                     allow_redirects=False,
                 ) as response:
-                    answer = await response.content.read(MAX_ANSWER_BYTES + 1)
-                    while len(answer) <= MAX_ANSWER_BYTES and (more := await response.content.readany()):
-                        answer += more
+                    answer = bytearray()
+                    async for piece in response.content.iter_chunked(MAX_ANSWER_BYTES):
+                        answer += piece
+                        if len(answer) > limit:
+                            break
                     if response.status == 401:
                         self._credentials.renew()
-                    if len(answer) > MAX_ANSWER_BYTES:
+                    if len(answer) > limit:
                         raise NotTaken("the answer is too long", status=response.status)
-                    return response.status, answer, response.headers
+                    return response.status, bytes(answer), response.headers
         except TimeoutError:
             raise NotTaken(f"no answer within {DEADLINE_S:g} s") from None
         except (aiohttp.ClientError, OSError, ValueError) as problem:

@@ -67,6 +67,8 @@ class Check(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel")
     exports: tuple[Export, ...]
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
+    arrived: bool | None = None
+    """Whether a discovery service lists it; None where none was asked."""
 
 
 def check(observed: Observed, settings: RelaySettings) -> Check:
