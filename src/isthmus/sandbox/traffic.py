@@ -1,13 +1,15 @@
 """Chat requests from the official openai client, some at a time without a pause, for demos and tests.
 
 `Traffic` runs in a thread with an event loop of its own, so that a story that blocks can be told meanwhile.
-Every second worker streams, the others wait for whole answers; each answer is compared with the words that
-openai.py always says, so a lost, doubled or changed token is a failure. The client never repeats anything.
+Every second request is streamed, the others wait for whole answers; each answer is compared with the words
+that openai.py always says, so a lost, doubled or changed token is a failure. The client never repeats
+anything.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
@@ -87,10 +89,13 @@ class Traffic:
         )
         async with client, asyncio.TaskGroup() as group:
             for number in range(self._workers):
-                group.create_task(self._work(client, streaming=number % 2 == 0))
+                group.create_task(self._work(client, number))
 
-    async def _work(self, client: AsyncOpenAI, *, streaming: bool) -> None:
-        while not self._stop.is_set():
+    async def _work(self, client: AsyncOpenAI, number: int) -> None:
+        for count in itertools.count(number):
+            if self._stop.is_set():
+                return
+            streaming = count % 2 == 0
             result = await (self._stream(client) if streaming else self._whole(client))
             self.ledger.add(result)
             if result.outcome is not Outcome.ANSWERED:
