@@ -1,10 +1,11 @@
 """The pools of a discovery service or of a file, into the Directory, for as long as the router runs.
 
-`Discovered.run` reads the whole list, then follows the watch, and begins anew with a list whenever that ends
-(PW-7, PW-9). `Filed.run` looks at its file each second and takes in what changed. Both keep what they had
-while they hear nothing, or something that makes no sense: the Directory decides what a list may take away
-(PW-8). Delays double up to MAX_BACKOFF_S and are spread by chance, so that many routers do not come back
-together.
+`Discovered.run` reads the list, with its ETag, then follows the watch from that list's version, and begins
+anew whenever that ends (PW-7, PW-9): where no watch can be had, that is polling. `Filed.run` looks at its
+file each second and takes in what changed. Both keep what they had while they hear nothing, or something that
+makes no sense: the Directory decides what a list may take away (PW-8). Delays double up to MAX_BACKOFF_S and
+are spread by chance, so that many routers do not come back together. Redirects are not followed, since they
+would carry the token elsewhere.
 """
 
 from __future__ import annotations
@@ -13,34 +14,41 @@ import asyncio
 import os
 import random
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
+from urllib.parse import quote
 
 import aiohttp
 import msgspec
 
-from isthmus import logs
+from isthmus import __version__, logs
 from isthmus.api import pools
 from isthmus.api.pools import InvalidField, Pool, PoolKey
 from isthmus.clock import Clock
 from isthmus.errors import IsthmusError, UserError, WorldError
+from isthmus.kube.credentials import Credentials, Fixed, TokenFile
 from isthmus.kube.proxies import proxy_for
+from isthmus.kube.tls import TlsSettings, TlsSource
 from isthmus.router.plan.directory import Directory
+from isthmus.router.plan.eventstream import EventStream
+from isthmus.router.plan.follow import Follower
 
 log = logs.get(__name__)
 
 FIRST_BACKOFF_S: Final = 0.2
 MAX_BACKOFF_S: Final = 10.0
+STEADY_S: Final = 20.0
+"""How long it must have gone well for the next delay to be the first again."""
 ANSWER_S: Final = 15.0
 SILENCE_S: Final = 45.0
 """Three of the watch's heartbeats: a watch that says nothing for so long is dead."""
 RELIST_S: Final = 300.0
-"""How long one watch is followed before a whole list is read again."""
+"""How long one watch is followed before the list is asked for again."""
 MAX_LIST_BYTES: Final = 64 << 20
-MAX_EVENT_BYTES: Final = 2 << 20
 FILE_PERIOD_S: Final = 1.0
 MAX_FILE_BYTES: Final = 8 << 20
+MAX_PROBLEM: Final = 300
 
 
 class Heard:
@@ -55,6 +63,10 @@ class Heard:
         """Something sensible came."""
         self._at = self._clock.monotonic()
         self.problem = ""
+
+    def still_there(self) -> None:
+        """It can be read as before, which mends no problem."""
+        self._at = self._clock.monotonic()
 
     def age_s(self) -> float:
         """Seconds since then; -1 before the first time."""
@@ -71,86 +83,106 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Discovered:
-    """See the module. `changed` is called after each change of the directory."""
+    """See the module. `changed` is called after changes of the directory, once for all that came together."""
 
     def __init__(
         self, source: Source, directory: Directory, clock: Clock, changed: Callable[[], None]
     ) -> None:
-        self._source = source
+        self._base = source.url.rstrip("/")
         self._directory = directory
+        self._follower = Follower(directory)
         self._clock = clock
         self._changed = changed
+        self._credentials: Credentials = Fixed() if source.token is None else TokenFile(source.token)
+        https = self._base.startswith("https:")
+        self._tls = TlsSource(TlsSettings(ca_path=source.ca)) if https else None
         self.heard = Heard(clock)
 
     async def run(self) -> None:
         """Follow the service until cancelled."""
         backoff_s = FIRST_BACKOFF_S
-        async with self._session() as session:
+        async with _session() as session:
             while True:
+                began_s = self._clock.monotonic()
                 try:
                     await self._list(session)
-                    backoff_s = FIRST_BACKOFF_S
-                    await self._follow(session)
+                    await self._watch(session)
                 except (aiohttp.ClientError, OSError, ValueError, IsthmusError) as problem:
-                    self.heard.problem = str(problem)[:300] or type(problem).__name__
-                    log.warning("discovery service not heard", url=self._source.url, error=self.heard.problem)
+                    self._note(problem)
+                    if self._clock.monotonic() - began_s > STEADY_S:
+                        backoff_s = FIRST_BACKOFF_S
                     await self._clock.sleep(backoff_s * random.uniform(0.5, 1.5))
                     backoff_s = min(MAX_BACKOFF_S, 2 * backoff_s)
 
-    def _session(self) -> aiohttp.ClientSession:
-        context = None if self._source.ca is None else ssl.create_default_context(cafile=str(self._source.ca))
-        connector = aiohttp.TCPConnector(limit=4, ssl=context if context is not None else True)
-        return aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None))
+    def _note(self, problem: Exception) -> None:
+        if self._tls is not None:
+            self._tls.renew()
+        text = str(problem)[:MAX_PROBLEM] or type(problem).__name__
+        if text != self.heard.problem:
+            log.warning("discovery service not heard", url=self._base, error=text)
+        self.heard.problem = text
 
-    def _request(self, path: str) -> dict[str, Any]:
-        headers = {"Accept": "application/json, text/event-stream"}
-        if self._source.token is not None:
-            headers["Authorization"] = f"Bearer {self._source.token.read_text('utf-8').strip()}"
-        base = self._source.url.rstrip("/")
-        return {"url": base + path, "headers": headers, "proxy": proxy_for(base, os.environ)}
+    async def _ask(
+        self, session: aiohttp.ClientSession, target: str, headers: Mapping[str, str]
+    ) -> aiohttp.ClientResponse:
+        """The head of the answer to a GET, which the caller must close."""
+        authorization = self._credentials.cached(self._clock.monotonic())
+        if authorization is None:
+            authorization = await self._credentials.refresh(self._clock)
+        context: ssl.SSLContext | None = None
+        if self._tls is not None:
+            now = self._clock.monotonic()
+            context = self._tls.cached(now, None) or await self._tls.refresh(self._clock, None)
+        answer = await session.get(
+            self._base + target,
+            headers={**headers, **({"Authorization": authorization} if authorization else {})},
+            ssl=context if context is not None else True,
+            proxy=proxy_for(self._base, os.environ),
+            allow_redirects=False,
+        )
+        if answer.status == 401:
+            self._credentials.renew()
+        if answer.status not in (200, 304):
+            answer.close()
+            raise WorldError(f"GET {target.partition('?')[0]} was answered with {answer.status}")
+        return answer
 
     async def _list(self, session: aiohttp.ClientSession) -> None:
-        async with asyncio.timeout(ANSWER_S), session.get(**self._request("/pools")) as answer:
-            body = await limited_body(answer, MAX_LIST_BYTES)
-            if answer.status != 200:
-                raise WorldError(f"GET /pools was answered with {answer.status}: {body[:200]!r}")
-        found = pools.read_pool_list(body)
-        self._directory.replace(found.pools, complete=found.complete)
-        self.heard.now()
-        self._changed()
+        """Take in the list, unless it is the one that is known."""
+        version = self._follower.version
+        known = {"If-None-Match": f'"{version}"'} if version else {}
+        async with asyncio.timeout(ANSWER_S):
+            answer = await self._ask(session, "/pools", {"Accept": "application/json", **known})
+            async with answer:
+                body = await limited_body(answer, MAX_LIST_BYTES) if answer.status == 200 else None
+        now = self._clock.monotonic()
+        if body is not None:
+            self._follower.listed(pools.read_pool_list(body), now)
+        self._heard(now)
 
-    async def _follow(self, session: aiohttp.ClientSession) -> None:
-        """Take in events until the watch ends, says nothing, or has gone on for RELIST_S."""
+    async def _watch(self, session: aiohttp.ClientSession) -> None:
+        """Take in events until the watch has gone on for RELIST_S. Raises where it ends, says nothing, or
+        makes no sense."""
         end_s = self._clock.monotonic() + RELIST_S
-        async with session.get(**self._request("/pools/watch")) as answer:
-            if answer.status != 200:
-                raise WorldError(f"GET /pools/watch was answered with {answer.status}")
-            told: dict[str, Pool] | None = {}
-            async for name, data in _events(answer):
-                self.heard.now()
-                told = self._take(name, data, told)
-                if self._clock.monotonic() > end_s:
-                    return
+        version = self._follower.began()
+        target = "/pools/watch" + (f"?from={quote(version, safe='')}" if version else "")
+        stream = EventStream()
+        async with asyncio.timeout(ANSWER_S):
+            answer = await self._ask(session, target, {"Accept": "text/event-stream"})
+        async with answer:
+            while (now := self._clock.monotonic()) < end_s:
+                async with asyncio.timeout(SILENCE_S):
+                    piece = await answer.content.readany()
+                if not piece:
+                    raise WorldError("the watch ended")
+                for event in stream.feed(piece):
+                    self._follower.take(event, now)
+                self._heard(now)
 
-    def _take(self, name: str, data: bytes, told: dict[str, Pool] | None) -> dict[str, Pool] | None:
-        """One event. Until `synced` the events are one list, `told`; after it each stands for itself."""
-        if name == "synced":
-            complete = bool(msgspec.json.decode(data).get("complete"))
-            known = {pool.pool_id: pool for pool in self._directory.pools}
-            self._directory.replace((known if told is None else told).values(), complete=complete)
-            self._changed()
-            return None
-        if name in ("added", "changed"):
-            pool = pools.read_pool(data)
-            if told is not None:
-                told[pool.pool_id] = pool
-            else:
-                self._directory.put(pool)
-                self._changed()
-        elif name == "removed" and told is None:
-            self._directory.remove(_removed(data))
-            self._changed()
-        return told
+    def _heard(self, now: float) -> None:
+        self.heard.now()
+        self._directory.heard(now)
+        self._changed()
 
 
 class Filed:
@@ -162,22 +194,26 @@ class Filed:
         self._directory = directory
         self._clock = clock
         self._changed = changed
-        self._last = b""
+        self._stamp: tuple[int, int, int, int] | None = None
         self.heard = Heard(clock)
 
     def read(self) -> None:
-        """Take in the file. Raises UserError, naming the field."""
+        """Take in the file if it is another than at the last time. Raises UserError, naming the field."""
         try:
-            data = self._path.read_bytes()
+            state = self._path.stat()
+            stamp = (state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
+            if stamp == self._stamp:
+                self.heard.still_there()
+                return
+            with self._path.open("rb") as file:
+                data = file.read(MAX_FILE_BYTES + 1)
         except OSError as problem:
             raise UserError(f"--pools-file: {self._path}: {problem.strerror}") from problem
-        self.heard.now()
-        if data == self._last:
-            return
+        self._stamp = stamp
         if len(data) > MAX_FILE_BYTES:
             raise UserError(f"--pools-file: {self._path} is longer than {MAX_FILE_BYTES} bytes")
-        self._directory.replace(read_file(data), complete=True)
-        self._last = data
+        self._directory.replace(read_file(data), complete=True, now=self._clock.monotonic())
+        self.heard.now()
         self._changed()
 
     async def run(self) -> None:
@@ -190,19 +226,14 @@ class Filed:
                 if str(problem) != self.heard.problem:
                     log.error("pools not reloaded", error=str(problem))
                 self.heard.problem = str(problem)
+                if isinstance(problem.__cause__, OSError):
+                    self._stamp = None
 
 
-class _Key(pools.Message, frozen=True, kw_only=True):
-    cluster_id: str
-    namespace: str
-    name: str
+class _FiledPool(pools.Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The keys of PW-7, so that a list of a discovery service may be the file; those of a moment are passed
+    over."""
 
-    @property
-    def key(self) -> PoolKey:
-        return PoolKey(self.cluster_id, self.namespace, self.name)
-
-
-class _FiledPool(pools.Message, frozen=True, kw_only=True):
     cluster_id: str
     namespace: str
     name: str
@@ -211,10 +242,19 @@ class _FiledPool(pools.Message, frozen=True, kw_only=True):
     relay_urls: tuple[str, ...] = ()
     frontend_urls: tuple[str, ...] = ()
     models: tuple[pools.Model, ...] = ()
+    pool_id: str = ""
+    incarnation: str = ""
+    revision: int = 0
+    expires_in_secs: float = 0.0
+    source: str = ""
 
 
-class _File(pools.Message, frozen=True, kw_only=True):
+class _File(pools.Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     pools: tuple[_FiledPool, ...]
+    schema: int = 1
+    version: str = ""
+    complete: bool = True
+    mode: str = ""
 
 
 def read_file(data: bytes) -> tuple[Pool, ...]:
@@ -227,7 +267,16 @@ def read_file(data: bytes) -> tuple[Pool, ...]:
     for index, each in enumerate(found.pools):
         key = PoolKey(each.cluster_id, each.namespace, each.name)
         pool = Pool(
-            pool_id=key.pool_id, source="file", **{f: getattr(each, f) for f in each.__struct_fields__}
+            pool_id=each.pool_id or key.pool_id,
+            cluster_id=each.cluster_id,
+            namespace=each.namespace,
+            name=each.name,
+            location=each.location,
+            runtime_namespaces=each.runtime_namespaces,
+            relay_urls=each.relay_urls,
+            frontend_urls=each.frontend_urls,
+            models=each.models,
+            source="file",
         )
         try:
             pools.check_pool(pool)
@@ -249,38 +298,11 @@ async def limited_body(answer: aiohttp.ClientResponse, limit_bytes: int) -> byte
     return bytes(body)
 
 
-async def _events(answer: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, bytes]]:
-    """(name, data) of each server-sent event; comments only show that the other side is there."""
-    buffer = bytearray()
-    while True:
-        async with asyncio.timeout(SILENCE_S):
-            piece = await answer.content.readany()
-        if not piece:
-            raise WorldError("the watch ended")
-        buffer += piece.replace(b"\r\n", b"\n")
-        while (end := buffer.find(b"\n\n")) >= 0:
-            block = bytes(buffer[:end])
-            del buffer[: end + 2]
-            name, data = "", b""
-            for line in block.split(b"\n"):
-                field, _, value = line.partition(b":")
-                if field == b"event":
-                    name = value.strip().decode("utf-8", "replace")
-                elif field == b"data":
-                    data += value.removeprefix(b" ")
-            if name:
-                yield name, data
-            else:
-                yield "comment", b""
-        if len(buffer) > MAX_EVENT_BYTES:
-            raise WorldError(f"an event is longer than {MAX_EVENT_BYTES} bytes")
-
-
-def _removed(data: bytes) -> str:
-    """The ID of the pool that an event removes: it has the ID, or the key."""
-    raw = msgspec.json.decode(data)
-    if not isinstance(raw, dict):
-        raise InvalidField("", "a removed event is not an object")
-    if isinstance(pool_id := raw.get("pool_id"), str):
-        return pool_id
-    return msgspec.convert(raw, _Key).key.pool_id
+def _session() -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=4),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        trust_env=False,
+        timeout=aiohttp.ClientTimeout(total=None),
+        headers={"User-Agent": f"isthmus-router/{__version__}"},
+    )

@@ -1,8 +1,8 @@
 """How many retries there may be: a share of all requests, and a few a second however little goes on.
 
-A token bucket. Each request puts `share` of a token in, time puts `floor_per_s` in, each retry takes one
-out; it never holds more than CAP_S seconds' worth of both. So pools that all fail see at most that much more
-load than without retries, while a single client's retry is never refused (PW-18).
+A token bucket. Each request puts `share` of a token in, each second `floor_per_s`; a retry takes one out; and
+it never holds more than CAP_S seconds and CAP_REQUESTS requests put in, or one. So pools that all fail see at
+most that much more load than without retries (PW-18), while those of a single client are not refused.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 CAP_S: Final = 10.0
+CAP_REQUESTS: Final = 100.0
 
 
 class RetryBudget:
@@ -20,33 +21,27 @@ class RetryBudget:
     def __init__(self, share: float, floor_per_s: float, now: float) -> None:
         self._share = share
         self._floor_per_s = floor_per_s
-        self._tokens = self._cap
+        self._tokens = self.cap
         self._last_s = now
 
     @property
-    def _cap(self) -> float:
-        return max(1.0, CAP_S * self._floor_per_s)
-
-    @property
-    def tokens(self) -> float:
-        """Retries that could be made now."""
-        return self._tokens
+    def cap(self) -> float:
+        """The most retries that can be made at once; it begins with so many."""
+        return max(1.0, CAP_S * self._floor_per_s + CAP_REQUESTS * self._share)
 
     def request(self, now: float) -> None:
         """A request has come."""
-        self._refill(now)
-        self._tokens = max(self._tokens, min(self._cap + 100 * self._share, self._tokens + self._share))
+        self._refill(now, self._share)
 
     def take(self, now: float) -> bool:
         """Whether there may be a retry; it is counted where so."""
-        self._refill(now)
+        self._refill(now, 0.0)
         if self._tokens < 1.0:
             return False
         self._tokens -= 1.0
         return True
 
-    def _refill(self, now: float) -> None:
-        passed = max(0.0, now - self._last_s)
-        self._last_s = max(self._last_s, now)
-        if self._tokens < self._cap:
-            self._tokens = min(self._cap, self._tokens + passed * self._floor_per_s)
+    def _refill(self, now: float, tokens: float) -> None:
+        passed_s = max(0.0, now - self._last_s)
+        self._last_s += passed_s
+        self._tokens = min(self.cap, self._tokens + passed_s * self._floor_per_s + tokens)

@@ -1,14 +1,16 @@
 """The body of an OpenAI request, as far as routing needs it: bytes in, RequestFacts out, or what is wrong.
 
-proxy.py calls `read` once per request, on the hot path: msgspec skips what is not named here, and the prompt
-is only measured, not decoded, unless it is token IDs. The body itself goes on unchanged. The size of a
-prompt in text is estimated as the bytes of its JSON divided by BYTES_PER_TOKEN, which counts roles and
-punctuation as tokens too, as chat templates do.
+proxy.py calls `read` once per request, on the hot path: msgspec checks all of the JSON and skips what is not
+named here, and the prompt is only measured, never decoded. The body itself goes on unchanged. Token IDs are
+counted (GR-13): an array of them, or `nvext.token_data` as base64 of little-endian 32-bit numbers. The size
+of a prompt in text is estimated: bytes of the JSON of messages, prompt, input, instructions and tools, less
+the base64 in it (images, sound), divided by BYTES_PER_TOKEN. Roles and punctuation count as tokens too, as
+chat templates make some of them.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -18,8 +20,11 @@ from isthmus.router.plan.model import RequestFacts
 BYTES_PER_TOKEN: Final = 4
 MAX_MODEL_BYTES: Final = 512
 MAX_PRIORITY: Final = 2**31 - 1
+MAX_TARGET_MS: Final = 1e12
 
 _EMPTY: Final = msgspec.Raw(b"")
+_NUMBERS: Final = b"0123456789, \t\r\n"
+_BASE64: Final = b";base64,"
 
 
 class _Targets(msgspec.Struct):
@@ -43,11 +48,12 @@ class _Body(msgspec.Struct):
     messages: msgspec.Raw = _EMPTY
     prompt: msgspec.Raw = _EMPTY
     input: msgspec.Raw = _EMPTY
+    instructions: msgspec.Raw = _EMPTY
+    tools: msgspec.Raw = _EMPTY
     nvext: _Nvext | None = None
 
 
 _decode: Final = msgspec.json.Decoder(_Body)
-_numbers: Final = msgspec.json.Decoder(list[int])
 
 
 def read(body: bytes) -> RequestFacts:
@@ -77,26 +83,46 @@ def read(body: bytes) -> RequestFacts:
 
 
 def _prompt_tokens(found: _Body, nvext: _Nvext) -> tuple[int, bool]:
+    """(tokens, whether they were counted)."""
+    packed = _packed_ids(bytes(nvext.token_data))
+    if packed is not None:
+        return packed, True
     for raw in (nvext.token_data, found.prompt, found.input):
         count = _token_ids(bytes(raw))
         if count is not None:
             return count, True
-    text_bytes = sum(len(bytes(raw)) for raw in (found.messages, found.prompt, found.input))
-    return text_bytes // BYTES_PER_TOKEN, False
+    parts = (found.messages, found.prompt, found.input, found.instructions, found.tools)
+    return sum(_text_bytes(bytes(raw)) for raw in parts) // BYTES_PER_TOKEN, False
 
 
 def _token_ids(raw: bytes) -> int | None:
-    """How many token IDs, where it is one array of them."""
-    if not raw.startswith(b"[") or raw[1:64].lstrip()[:1] not in b"0123456789":
+    """How many token IDs, where it is one array of them. The JSON is known to be right, so that an array with
+    nothing but digits and commas inside is one."""
+    if raw[:1] != b"[" or raw.translate(None, _NUMBERS) != b"[]":
         return None
-    try:
-        return len(_numbers.decode(raw))
-    except msgspec.DecodeError:
+    return raw.count(b",") + 1 if raw[1:-1].strip() else 0
+
+
+def _packed_ids(raw: bytes) -> int | None:
+    """How many token IDs, where it is a text with base64 of whole 32-bit numbers."""
+    if raw[:1] != b'"':
         return None
+    text = raw[1:-1]
+    size_bytes = len(text) * 3 // 4 - text[-2:].count(b"=")
+    return size_bytes // 4 if len(text) % 4 == 0 and size_bytes % 4 == 0 else None
+
+
+def _text_bytes(raw: bytes) -> int:
+    """How long the JSON is without what is base64 in it."""
+    size_bytes, at = len(raw), 0
+    while (begin := raw.find(_BASE64, at)) >= 0:
+        at = raw.find(b'"', begin)
+        size_bytes -= at - begin - len(_BASE64)
+    return size_bytes
 
 
 def _target(field: str, value: float | None) -> float | None:
-    if value is not None and not 0 <= value < 1e12:
+    if value is not None and not 0 <= value < MAX_TARGET_MS:
         raise InvalidField(field, "must be a number of milliseconds, 0 or more")
     return value
 
@@ -107,8 +133,3 @@ def _invalid(text: str) -> InvalidField:
     if "missing required field `model`" in message:
         return InvalidField("model", "is missing")
     return InvalidField(field, message[:1].lower() + message[1:])
-
-
-def describe(facts: RequestFacts) -> dict[str, Any]:
-    """For the access log."""
-    return {"model": facts.model, "stream": facts.stream, "prompt_tokens": facts.prompt_tokens}

@@ -9,7 +9,8 @@ is monotonic.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -33,6 +34,7 @@ from isthmus.router.plan.model import (
 
 GRID, LOAD, LOCALITY = "grid", "load", "locality"
 POLICIES: Final = (GRID, LOAD, LOCALITY)
+MAX_SENT: Final = 16384
 
 
 class PriorityRule(msgspec.Struct, frozen=True, gc=False):
@@ -71,14 +73,15 @@ class Try(NamedTuple):
 class _Member:
     """What this router remembers of a pool."""
 
-    __slots__ = ("breaker", "in_flight", "loads", "next", "since", "urls")
+    __slots__ = ("breaker", "in_flight", "loads", "next", "sent", "urls")
 
     def __init__(self, settings: BreakerSettings) -> None:
         self.breaker = Breaker(settings)
         self.urls: dict[str, Breaker] = {}
         self.in_flight = 0
         self.loads: dict[str, Load] = {}
-        self.since = 0
+        self.sent: deque[float] = deque(maxlen=MAX_SENT)
+        """When requests went there that `loads` cannot know of, since they were taken before."""
         self.next = 0
 
 
@@ -104,11 +107,13 @@ class Selector:
                 candidates.append(self._candidate(pool, facts.model, now))
             else:
                 reasons.append(f"{pool.key}: {why}")
-        order = self._order(facts, candidates) if candidates else []
+        order = self._overridden(facts, candidates, self._order(facts, candidates))
         if not order:
-            reasons = reasons or ["the grid has no pool for this request that is ready"]
+            reasons += [
+                f"{each.pool.key}: it is not what the grid has for this request" for each in candidates
+            ]
             return Choice(policy=policy, refusal=_unready(facts.model, reasons))
-        return Choice(tuple(self._overridden(facts, order, candidates)), policy)
+        return Choice(tuple(order), policy)
 
     def why_not(self, pool: Pool, model: str, now: float) -> str | None:
         """Why a pool can take no request for a model now; None where it can."""
@@ -131,7 +136,7 @@ class Selector:
 
     def limit_of(self, pool: Pool) -> int:
         """Requests of this router that may be there at once; 0: no limit."""
-        return self._settings.limit or locality.capacity_of(Candidate(pool))
+        return self._settings.limit or locality.capacity_of(pool)
 
     def began(self, pool_id: str, now: float) -> Try | None:
         """A request goes to this pool, and to which of its frontends: each in its turn. None where the pool
@@ -149,7 +154,8 @@ class Selector:
             if _allows(member, url, now):
                 member.next = (member.next + turn + 1) % len(urls)
                 member.in_flight += 1
-                member.since += 1
+                if member.loads:
+                    member.sent.append(now)
                 breaker = member.urls.setdefault(url, Breaker(self._settings.breaker))
                 return Try(pool_id, url, member.breaker.began(now), breaker.began(now))
         return None
@@ -163,18 +169,23 @@ class Selector:
         member.breaker.ended(outcome, now, probe=each.pool_probe)
         if (breaker := member.urls.get(each.url)) is not None:
             breaker.ended(outcome, now, probe=each.url_probe)
+        if outcome is Outcome.OK:
+            self.directory.answered(each.pool_id, now)
         if member.breaker.state(now) != CLOSED:
             self.directory.drop_doubtful(each.pool_id)
         if member.in_flight == 0 and self.directory.get(each.pool_id) is None:
             del self._members[each.pool_id]
 
     def set_loads(self, pool_id: str, loads: Mapping[str, Load]) -> None:
-        """A new sample of a pool's loads, by model; empty where there is none to go by any more (GR-29)."""
+        """A sample of a pool's loads, by model; empty where there is none to go by any more (GR-29). What
+        this router sent after the sample was true counts on top of it; what it sent before is in it."""
         if self.directory.get(pool_id) is None:
             return
         member = self._members.setdefault(pool_id, _Member(self._settings.breaker))
         member.loads = dict(loads)
-        member.since = 0
+        taken_s = min((each.taken_s for each in loads.values()), default=float("inf"))
+        while member.sent and member.sent[0] <= taken_s:
+            member.sent.popleft()
 
     def forget_gone(self) -> None:
         """Drop what is remembered of pools that have left and run nothing; of frontends too."""
@@ -218,7 +229,7 @@ class Selector:
         if member is None:
             return Candidate(pool, limit=limit, weight=weight)
         sample = self._fresh(member, _own_name(pool, model), now)
-        return Candidate(pool, member.in_flight, member.since, sample, limit, weight)
+        return Candidate(pool, member.in_flight, len(member.sent), sample, limit, weight)
 
     def _fresh(self, member: _Member, model: str, now: float) -> Load | None:
         """The load, where it is neither too old nor from the future (GR-28, D-29)."""
@@ -250,24 +261,18 @@ class Selector:
         return found
 
     def _overridden(
-        self, facts: RequestFacts, order: Iterable[Ranked], candidates: Sequence[Candidate]
+        self, facts: RequestFacts, candidates: Sequence[Candidate], order: list[Ranked]
     ) -> list[Ranked]:
-        """The first priority rule that fits puts its pools in front."""
-        order = list(order)
-        rule = next(
-            (
-                each
-                for each in self._settings.priorities
-                if facts.priority is not None and each.low <= facts.priority <= each.high
-            ),
-            None,
-        )
-        if rule is None:
+        """The first priority rule that fits puts its pools in front (PW-17)."""
+        if facts.priority is None:
             return order
-        fitting = [each for each in candidates if fits(each.pool, rule.selector)]
-        first = [each._replace(basis="priority") for each in load.rank(fitting)]
-        taken = {each.pool_id for each in first}
-        return [*first, *(each for each in order if each.pool_id not in taken)]
+        for rule in self._settings.priorities:
+            if rule.low <= facts.priority <= rule.high:
+                fitting = [each for each in candidates if fits(each.pool, rule.selector)]
+                first = [each._replace(basis="priority") for each in load.rank(fitting)]
+                taken = {each.pool_id for each in first}
+                return [*first, *(each for each in order if each.pool_id not in taken)]
+        return order
 
     def _unknown(self, model: str) -> Refusal:
         if not self.directory.synced:
