@@ -14,6 +14,8 @@ import signal
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
+from msgspec.structs import replace
+
 from isthmus import logs
 from isthmus.api.dynamo.names import GRAPH_LABEL
 from isthmus.api.endpointslices import ENDPOINT_SLICES
@@ -45,8 +47,9 @@ from isthmus.web.server import Listener
 
 log = logs.get(__name__)
 
-STALE_S: Final = 180.0
-"""After this long without a word of the API server the process is better started anew."""
+STALE_S: Final = 120.0
+"""After this long without a word of the API server what the relay tells is called degraded. It goes on: its
+frontends do too."""
 LIMITS: Final = Limits(connections=512)
 TASK_FAILED: Final = 1
 
@@ -69,6 +72,7 @@ class Pool:
 
     def __init__(self, client: Client, selection: Selection, clock: Clock, metrics: Metrics) -> None:
         self._graph = selection.kind == GRAPH
+        self._clock = clock
         resource: Any = ENDPOINT_SLICES if self._graph else ENTRY_PODS
         name = selection.name
         self.cache: Cache[Any] = Cache(resource, sources=(selection.namespace,), metrics=metrics)
@@ -88,7 +92,9 @@ class Pool:
         if not self.cache.complete:
             return None
         values = self.cache.values()
-        return of_slices(values, selection) if self._graph else of_pods(values, selection)
+        found = of_slices(values, selection) if self._graph else of_pods(values, selection)
+        age_s = self.watch.age(self._clock.monotonic())
+        return replace(found, stale=True) if age_s > STALE_S else found
 
 
 class Relay:
@@ -108,7 +114,14 @@ class Relay:
         self._gauge()
 
     def _gauge(self) -> None:
-        view = self.view
+        view, watch = self.view, self.pool.watch
+        self.metrics.read_gauge(
+            "isthmus_watch_age_seconds",
+            "Seconds since the watch heard the API server.",
+            lambda: watch.age(self._clock.monotonic()),
+            resource=watch.name,
+            source=watch.source,
+        )
 
         def told(plane: Plane) -> Callable[[], float]:
             return lambda: float(plane.subscribers)
@@ -142,20 +155,21 @@ class Relay:
 
     def system_routes(self) -> list[Route]:
         """What probes and scrapers ask."""
-        routes = health_routes(live={"watch": self._stale}, ready={"pool": self.problem})
+        routes = health_routes(live={}, ready={"pool": self.problem})
         names = {"/healthz": "/live", "/readyz": "/health"}
         aliases = [Route(names[route.path], route.handlers) for route in routes if route.path in names]
         return [*routes, *aliases, *metrics_routes(self.metrics.registry)]
 
     def problem(self) -> str | None:
-        """Why the relay is not ready, or None. What the discovery service does is no reason."""
+        """Why the relay is not ready, or None. That the API server or the discovery service is away is no
+        reason: routers still need what this relay knows."""
         if self.stopping:
             return "it is about to end"
         if not self.pool.cache.complete:
             return "the pool has not been listed yet"
         if self.view.facts is None:
             return "not every frontend has been asked yet"
-        return self._stale()
+        return None
 
     def start(self, tasks: Supervisor) -> None:
         """Begin all that runs beside the listeners."""
@@ -174,10 +188,6 @@ class Relay:
         await self.pool.cache.wait_complete()
         self.view.touch()
         await asyncio.get_running_loop().create_future()
-
-    def _stale(self) -> str | None:
-        age = self.pool.watch.age(self._clock.monotonic())
-        return f"the API server has said nothing for {age:.0f} s" if age > STALE_S else None
 
     def _make_grpc(self) -> _Grpc | None:
         if self.options.bind is None:

@@ -66,7 +66,7 @@ def compose(
         )
     load, load_status, load_at = _load(roster, heard, settings, models, ready, now)
     return Facts(
-        status=_status(len(roster.doors) + roster.left_out, len(answering)),
+        status=_status(len(roster.doors) + roster.left_out + roster.stale, len(answering)),
         models=_registered(catalog, readiness),
         frontends=tuple(
             Frontend(url=door.url, service=door.service) for door in roster.doors if door.url in answering

@@ -64,12 +64,14 @@ class Crew(msgspec.Struct, frozen=True, gc=False, kw_only=True, order=True):
 
 class Roster(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Who belongs to the pool now: ready frontends by URL, workers by component, and the Dynamo namespaces
-    that were seen. `left_out`: ready frontends beyond the number that is asked."""
+    that were seen. `left_out`: ready frontends beyond the number that is asked. `stale`: the API server has
+    said nothing for long, so that others may have come or gone."""
 
     doors: tuple[Door, ...] = ()
     crews: tuple[Crew, ...] = ()
     namespaces: tuple[str, ...] = ()
     left_out: int = 0
+    stale: bool = False
 
 
 class Card(msgspec.Struct, frozen=True, gc=False, order=True):
