@@ -1,11 +1,13 @@
 """`isthmus router`: flags or environment in, validated RouterOptions out, and the service.
 
 Called through cli/main.py. Flags and variables that Dynamo's global router has are named as there (GR-1);
-flags win over the environment.
+flags win over the environment. What only concerns upstream's place in a Dynamo graph (`--model-name`,
+`--namespace`, `--component-name`) is not there.
 """
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +20,17 @@ if TYPE_CHECKING:
 
 PREFIX = "DYN_GLOBAL_ROUTER"
 FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+class Number(click.FloatRange):
+    """A number within bounds; neither NaN nor infinity is one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """See click.ParamType."""
+        found = super().convert(value, param, ctx)
+        if not math.isfinite(found):
+            self.fail(f"{value!r} is not a number.", param, ctx)
+        return found
 
 
 @click.command(context_settings={"show_default": True})
@@ -37,7 +50,7 @@ FILE = click.Path(dir_okay=False, path_type=Path)
     "--default-ttft-target-ms",
     "--default-ttft-target",
     "ttft",
-    type=float,
+    type=Number(0.0, 1e12),
     envvar=f"{PREFIX}_DEFAULT_TTFT_TARGET_MS",
     help="For requests without one; else mid-range.",
 )
@@ -45,15 +58,15 @@ FILE = click.Path(dir_okay=False, path_type=Path)
     "--default-itl-target-ms",
     "--default-itl-target",
     "itl",
-    type=float,
+    type=Number(0.0, 1e12),
     envvar=f"{PREFIX}_DEFAULT_ITL_TARGET_MS",
     help="For requests without one; else mid-range.",
 )
-@click.option("--region", default="", help="The router's own, for --policy locality.")
-@click.option("--zone", default="", help="The router's own, for --policy locality.")
+@click.option("--region", envvar="ISTHMUS_REGION", default="", help="Where this router is, for locality.")
+@click.option("--zone", envvar="ISTHMUS_ZONE", default="", help="The zone that this router is in.")
 @click.option(
     "--spill-at",
-    type=click.FloatRange(0.01, 10.0),
+    type=Number(0.01, 10.0),
     default=0.9,
     help="Share of a pool's capacity from which farther pools are preferred.",
 )
@@ -70,28 +83,26 @@ FILE = click.Path(dir_okay=False, path_type=Path)
     default=0,
     help="This router's requests at one pool at once; 0: what its models say.",
 )
-@click.option("--max-load-age", type=click.FloatRange(0.1, 3600.0), default=10.0, help="Seconds.")
+@click.option("--max-load-age", type=Number(0.1, 3600.0), default=10.0, help="Seconds.")
 @click.option("--loads/--no-loads", default=True, help="Whether relays are asked for their pools' load.")
 @click.option("--attempts", type=click.IntRange(1, 10), default=3, help="Pools tried for one request.")
-@click.option("--retry-share", type=click.FloatRange(0.0, 1.0), default=0.2, help="Retries, of all requests.")
-@click.option(
-    "--retry-floor", type=click.FloatRange(0.0, 1e6), default=10.0, help="Retries a second, always."
-)
+@click.option("--retry-share", type=Number(0.0, 1.0), default=0.2, help="Retries, of all requests.")
+@click.option("--retry-floor", type=Number(0.0, 1e6), default=10.0, help="Retries a second, always.")
 @click.option("--breaker-failures", type=click.IntRange(1, 1000), default=3, help="In a row, that open it.")
-@click.option("--breaker-open", type=click.FloatRange(0.1, 600.0), default=1.0, help="Seconds, at first.")
-@click.option("--breaker-open-max", type=click.FloatRange(0.1, 3600.0), default=30.0, help="Seconds.")
-@click.option("--connect-timeout", type=click.FloatRange(0.1, 600.0), default=5.0, help="Seconds.")
-@click.option("--first-byte-timeout", type=click.FloatRange(0.1, 86400.0), default=60.0, help="Seconds.")
+@click.option("--breaker-open", type=Number(0.1, 600.0), default=1.0, help="Seconds, at first.")
+@click.option("--breaker-open-max", type=Number(0.1, 3600.0), default=30.0, help="Seconds.")
+@click.option("--connect-timeout", type=Number(0.1, 600.0), default=5.0, help="Seconds.")
+@click.option("--first-byte-timeout", type=Number(0.1, 86400.0), default=60.0, help="Seconds.")
 @click.option(
     "--between-timeout",
-    type=click.FloatRange(0.1, 86400.0),
+    type=Number(0.1, 86400.0),
     default=60.0,
     help="Seconds between two pieces of an answer.",
 )
-@click.option("--total-timeout", type=click.FloatRange(0.1, 86400.0), default=1800.0, help="Seconds.")
+@click.option("--total-timeout", type=Number(0.1, 86400.0), default=1800.0, help="Seconds.")
 @click.option(
     "--idle-timeout",
-    type=click.FloatRange(0.1, 3600.0),
+    type=Number(0.1, 3600.0),
     default=4.0,
     help="Seconds that an idle connection to a pool is kept; less than the pools keep theirs.",
 )
@@ -106,13 +117,13 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--max-connections", type=click.IntRange(1, 1_000_000), default=4096)
 @click.option(
     "--drain-delay",
-    type=click.FloatRange(0.0, 600.0),
+    type=Number(0.0, 600.0),
     default=5.0,
     help="Seconds after SIGTERM during which requests are still taken.",
 )
 @click.option(
     "--drain-timeout",
-    type=click.FloatRange(0.0, 86400.0),
+    type=Number(0.0, 86400.0),
     default=300.0,
     help="Seconds that running answers then have.",
 )
@@ -161,6 +172,8 @@ def read_options(given: dict[str, Any]) -> RouterOptions:
         source = Source(
             url=given["discovery"], token=given["discovery_token_file"], ca=given["discovery_ca_file"]
         )
+    elif given["discovery_token_file"] is not None or given["discovery_ca_file"] is not None:
+        raise UserError("--discovery-token-file and --discovery-ca-file need --discovery")
     return known.RouterOptions(
         listen=listen,
         metrics=parse_address("--metrics-listen", given["metrics_listen"]),

@@ -15,7 +15,8 @@ import msgspec
 from isthmus.errors import UserError
 from isthmus.router.plan import gridfile
 from isthmus.router.plan.gridfile import BadGrid
-from isthmus.router.plan.selector import GRID, PolicySettings, PriorityRule
+from isthmus.router.plan.model import Place
+from isthmus.router.plan.selector import GRID, LOCALITY, PolicySettings, PriorityRule
 from isthmus.router.pools import Source
 from isthmus.router.proxy import ProxySettings
 from isthmus.router.upstream import Timeouts
@@ -35,7 +36,7 @@ class Drain(msgspec.Struct, frozen=True, kw_only=True):
 
 class RouterOptions(msgspec.Struct, frozen=True, kw_only=True):
     """See the module. Exactly one of `discovery` and `pools_file` is there. `listen` is for clients,
-    `metrics` for health and metrics, None: with the clients. `model` restricts the router to one."""
+    `metrics` for health and metrics, None: with the clients."""
 
     listen: Address
     metrics: Address | None = None
@@ -59,6 +60,15 @@ class RouterOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise UserError("give one of --discovery and --pools-file: where the pools come from")
         if self.policy.policy == GRID and self.policy.grid is None:
             raise UserError("--policy grid needs --config: the file with the grid")
+        if self.policy.policy != GRID and self.policy.grid is not None:
+            raise UserError(
+                f"--config is for --policy grid, not for {self.policy.policy}",
+                hint="upstream's variable DYN_GLOBAL_ROUTER_CONFIG counts as --config",
+            )
+        if self.policy.policy == LOCALITY and self.policy.place == Place():
+            raise UserError("--policy locality needs --region or --zone: where this router is")
+        if self.policy.breaker.longest_s < self.policy.breaker.first_s:
+            raise UserError("--breaker-open-max must not be below --breaker-open")
         if not 0 <= self.retry_share <= 1:
             raise UserError("--retry-share must be from 0 to 1")
         if self.proxy.attempts < 1:
@@ -83,7 +93,7 @@ def read_grid(path: Path) -> gridfile.Read:
 
 def read_weights(items: Iterable[str]) -> Mapping[str, float]:
     """`CLUSTER=WEIGHT` texts. Raises UserError."""
-    found = {}
+    found: dict[str, float] = {}
     for item in items:
         cluster, equals, text = item.partition("=")
         try:
@@ -92,6 +102,8 @@ def read_weights(items: Iterable[str]) -> Mapping[str, float]:
             weight = 0.0
         if not equals or not cluster or not 0 < weight < 1e6:
             raise UserError(f"--weight must be CLUSTER=NUMBER above 0, got {item[:80]!r}")
+        if cluster in found:
+            raise UserError(f"--weight has {cluster[:80]!r} twice")
         found[cluster] = weight
     return found
 
