@@ -76,3 +76,19 @@ async def test_verdict_must_change_after_enough_answers_in_a_row(answers: Answer
         await until(lambda: len(heard) >= 4)
         task.cancel()
     assert heard[:4] == [(False, 3), (True, 2), (False, 3), (True, 2)]
+
+
+@pytest.mark.parametrize(("eager", "least"), [(True, 3), (False, 0)])
+async def test_only_an_eager_probe_must_not_wait_for_its_period(
+    answers: Answers, eager: bool, least: int
+) -> None:
+    """A process that has just been started does not answer yet; that is no reason to kill it."""
+    answers.status = 503
+    heard: list[bool] = []
+    check = msgspec.structs.replace(CHECK, period_s=3600)
+    async with asyncio.TaskGroup() as group:
+        watching = probes.watch(check, {8000: answers.port}, SystemClock(), heard.append, eager=eager)
+        task = group.create_task(watching)
+        await until(lambda: len(answers.asked) > least)
+        task.cancel()
+    assert heard == ([False] if eager else [])

@@ -1,9 +1,9 @@
 """Probes of a real pod's process, against its loopback ports: an HTTP answer, or only a connection.
 
-workload.py runs `watch` for each probe that the container has. Until a probe first succeeds it is repeated
-every `EAGER_S` at the latest, whatever its period, so that a demonstration does not wait for a kubelet's
-patience; initial delays are kept only for liveness, where they matter. After that, period, timeout and
-thresholds are the manifest's.
+workload.py runs `watch` for each probe that the container has. While a readiness probe has not succeeded it
+is repeated every `EAGER_S` at the latest, whatever its period, so that a demonstration does not wait for a
+kubelet's patience; its initial delay is not kept either. Liveness, where a failure has consequences, is asked
+as the manifest says, and so is readiness once it is there.
 """
 
 from __future__ import annotations
@@ -35,9 +35,16 @@ async def succeeds(check: Check, ports: Mapping[int, int]) -> bool:
         return False
 
 
-async def watch(check: Check, ports: Mapping[int, int], clock: Clock, heard: Callable[[bool], None]) -> None:
+async def watch(
+    check: Check,
+    ports: Mapping[int, int],
+    clock: Clock,
+    heard: Callable[[bool], None],
+    *,
+    eager: bool = False,
+) -> None:
     """Ask for ever, and say each change of the verdict to `heard`: True after enough successes in a row,
-    False after enough failures. The first verdict is a success, or `failures` failures."""
+    False after enough failures. `eager`: do not wait for a whole period while it is not True."""
     verdict: bool | None = None
     good = bad = 0
     while True:
@@ -51,7 +58,7 @@ async def watch(check: Check, ports: Mapping[int, int], clock: Clock, heard: Cal
         elif bad >= check.failures and verdict is not False:
             verdict = False
             heard(False)
-        await clock.sleep(check.period_s if verdict else min(EAGER_S, check.period_s))
+        await clock.sleep(min(EAGER_S, check.period_s) if eager and not verdict else check.period_s)
 
 
 async def _ask(port: int, check: Check) -> bool:

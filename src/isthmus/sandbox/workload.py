@@ -127,7 +127,8 @@ class Workload:
             if start.readiness is None:
                 self._set(ready=True)
             else:
-                group.create_task(probes.watch(start.readiness, self._ports, self._clock, self._hear_ready))
+                watch = probes.watch(start.readiness, self._ports, self._clock, self._hear_ready, eager=True)
+                group.create_task(watch)
             if start.liveness is not None:
                 group.create_task(self._watch_liveness(start))
             await asyncio.Event().wait()
