@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from isthmus.api.dynamo.names import GRAPH_LABEL
+from isthmus.api.karmada import NAME_LIMIT
 from isthmus.api.meta import Raw
-from isthmus.api.names import LABEL_LIMIT, is_dns_label
+from isthmus.api.names import is_dns_label
 from isthmus.api.poolrelay import (
     DynamoPoolRelay,
     ServiceExport,
@@ -31,9 +32,6 @@ from isthmus.poolrelay.plan.model import (
 )
 from isthmus.poolrelay.plan.ownership import is_ours, owner_of, raw_owner
 
-KARMADA_PREFIX: Final = "derived-"
-KARMADA_LIMIT: Final = LABEL_LIMIT - len(KARMADA_PREFIX)
-"""Characters of a Service's name that Karmada can collect: it puts `derived-<name>` into a label (PR-50)."""
 INVALID_NAME: Final = "InvalidServiceName"
 NAME_TOO_LONG: Final = "ServiceNameTooLong"
 
@@ -45,7 +43,7 @@ def name_problem(name: str, implementation: str) -> str:
     """The reason why no export can have this name, or nothing. Validity is asked first (PR-53)."""
     if not is_dns_label(name):
         return INVALID_NAME
-    if implementation == "karmada" and len(name) > KARMADA_LIMIT:
+    if implementation == "karmada" and len(name) > NAME_LIMIT:
         return NAME_TOO_LONG
     return ""
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, Literal
 
+from isthmus.api.karmada import NAME_LIMIT
 from isthmus.api.meta import Object, Resource
 from isthmus.api.poolrelay import CLUSTER_PROPERTIES, PROPERTY_NAME, ClusterProperty, service_exports
 from isthmus.errors import IsthmusError
 from isthmus.kube.answers import Written
 from isthmus.kube.errors import AlreadyExists, Conflict, NotFound
-from isthmus.poolrelay.plan.exports import INVALID_NAME, KARMADA_LIMIT, NAME_TOO_LONG
+from isthmus.poolrelay.plan.exports import INVALID_NAME, NAME_TOO_LONG
 from isthmus.poolrelay.plan.model import (
     RELAY,
     CreateExport,
@@ -34,7 +35,7 @@ from isthmus.poolrelay.plan.model import (
 MAX_LISTED: Final = 20
 _LIMITS: Final = {
     INVALID_NAME: "a Service's name must be a DNS-1035 label of at most 63 characters",
-    NAME_TOO_LONG: f"Karmada can collect names of at most {KARMADA_LIMIT} characters",
+    NAME_TOO_LONG: f"Karmada can collect names of at most {NAME_LIMIT} characters",
 }
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from isthmus.api.karmada import NAME_LIMIT
 from isthmus.api.meta import OwnerReference
 from isthmus.api.poolrelay import ExportSpec, ServiceExport
-from isthmus.poolrelay.plan.exports import KARMADA_LIMIT, name_problem, wanted
+from isthmus.poolrelay.plan.exports import name_problem, wanted
 from isthmus.poolrelay.plan.model import (
     CreateExport,
     DeleteExport,
@@ -138,7 +139,7 @@ def test_relay_of_44_characters_must_be_the_longest_under_karmada(length: int, e
 
 @pytest.mark.covers("PR-52", "T-9", "R40")
 def test_export_whose_name_karmada_cannot_take_must_be_withdrawn_if_it_is_ours() -> None:
-    long = "e" * (KARMADA_LIMIT + 1)
+    long = "e" * (NAME_LIMIT + 1)
     seen = graph("east", [Frontend("Frontend", long)])
     planned, _ = twice(
         observed(seen, export(long, OURS), export("east-pool-relay", OURS)), settings("karmada")
