@@ -41,7 +41,7 @@ check: setup ## format, lint, types, import contracts, fast tests: below 60 seco
 	$(PYTEST) $(FAST) tests/unit tests/property
 
 .PHONY: test
-test: setup controlplane helm ## everything that must hold
+test: setup controlplane helm redis ## everything that must hold
 	$(PYTEST) $(FAST) tests/unit tests/property
 	$(PYTEST) -q -p no:randomly tests/services tests/cli tests/chart tests/apiserver
 
@@ -52,6 +52,10 @@ controlplane: setup ## build the control plane once per machine
 .PHONY: helm
 helm: setup ## build Helm once per machine, for the tests of the chart
 	@$(BIN)/isthmus sandbox build helm
+
+.PHONY: redis
+redis: setup ## a Redis server for tests, from Debian's packages where there is none, once per machine
+	@$(BIN)/isthmus sandbox build redis
 
 .PHONY: bench
 bench: setup controlplane ## requests, CPU and memory beside the Go implementation's figures

@@ -41,15 +41,18 @@ def command() -> None:
 
 
 @command.command()
-@click.argument("program", type=click.Choice(["controlplane", "helm"]), default="controlplane")
+@click.argument("program", type=click.Choice(["controlplane", "helm", "redis"]), default="controlplane")
 def build(program: str) -> None:
     """Build the control plane's programs, once per machine, and print where they are; or Helm, for the tests
-    of the chart."""
+    of the chart; or fetch a Redis server, for those of the discovery service, where there is none."""
     from isthmus.sandbox import build as builder
-    from isthmus.sandbox import helm
+    from isthmus.sandbox import helm, redis
 
     with progress_view() as progress:
-        path = helm.ensure(progress) if program == "helm" else builder.ensure(progress).apiserver[0]
+        if program == "redis":
+            path = redis.ensure().program
+        else:
+            path = helm.ensure(progress) if program == "helm" else builder.ensure(progress).apiserver[0]
     click.echo(path)
 
 
