@@ -198,6 +198,12 @@ class Selector:
             for url in member.urls.keys() - set(pool.frontend_urls):
                 del member.urls[url]
 
+    @property
+    def remembered(self) -> int:
+        """Of how many pools something is remembered: of some that are known, and of those that left and still
+        run something."""
+        return len(self._members)
+
     def in_flight(self, pool_id: str) -> int:
         """This router's requests at a pool now."""
         member = self._members.get(pool_id)
