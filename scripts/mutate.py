@@ -65,6 +65,14 @@ ROOMS: Final = {
         ("src/isthmus/graph/plan/*.py",),
         ("tests/unit/graph/plan", "tests/unit/graph"),
     ),
+    "router": Room(
+        ("src/isthmus/router/plan/*.py",),
+        ("tests/unit/router/plan", "tests/property/router"),
+    ),
+    "discovery": Room(
+        ("src/isthmus/discovery/plan/*.py",),
+        ("tests/unit/discovery/plan", "tests/unit/discovery", "tests/property/discovery"),
+    ),
 }
 
 _EDGES: Final[dict[type[ast.cmpop], type[ast.cmpop]]] = {
