@@ -49,10 +49,13 @@ def build(program: str) -> None:
     from isthmus.sandbox import helm, redis
 
     with progress_view() as progress:
-        if program == "redis":
-            path = redis.ensure().program
-        else:
-            path = helm.ensure(progress) if program == "helm" else builder.ensure(progress).apiserver[0]
+        match program:
+            case "redis":
+                path = str(redis.ensure().program)
+            case "helm":
+                path = str(helm.ensure(progress))
+            case _:
+                path = builder.ensure(progress).apiserver[0]
     click.echo(path)
 
 
@@ -214,6 +217,28 @@ def fault(target: str, fault: str, name: str, cluster: int, namespace: str) -> N
     with failing_clearly():
         text = inject(Sandbox.attach(name).cluster(cluster), target, fault, namespace=namespace)
     click.echo(f"{target}: {text or 'no fault'}")
+
+
+@command.command("take-away")
+@name_option
+@cluster_option
+def take_away(name: str, cluster: int) -> None:
+    """Lose a whole cluster: kill its API server, its controller manager and its real pods, all at once."""
+    from isthmus.sandbox import Sandbox
+
+    with failing_clearly():
+        Sandbox.attach(name).cluster(cluster).take_away()
+
+
+@command.command("bring-back")
+@name_option
+@cluster_option
+def bring_back(name: str, cluster: int) -> None:
+    """Start a cluster that was taken away again; return when its API server is ready."""
+    from isthmus.sandbox import Sandbox
+
+    with failing_clearly():
+        Sandbox.attach(name).cluster(cluster).bring_back()
 
 
 @command.command()

@@ -27,14 +27,14 @@ def describe(record: Record, *, alive: bool) -> str:
     ]
     for index, server in enumerate(record.servers):
         lines.append(f"  cluster {index}: {server}  KUBECONFIG={folder.kubeconfig(index, 'admin')}")
-    lines.append(_row("supervisor", record.supervisor.pid, "running", 0))
+    rows = [("supervisor", record.supervisor.pid, "running", 0)]
     for name, component in record.components.items():
         pid = 0 if component.identity is None else component.identity.pid
-        lines.append(_row(name, pid, component.state, component.restarts))
+        rows.append((name, pid, component.state, component.restarts))
     pods = processes.children(record.supervisor.pid, entrypoint.__name__)
-    lines += [
-        _row(f"pod {pod}", pid, "running", 0) for pid, pod in sorted(pods.items(), key=lambda item: item[1])
-    ]
+    rows += [(f"pod {pod}", pid, "running", 0) for pid, pod in sorted(pods.items(), key=lambda item: item[1])]
+    width = max(len(name) for name, *_ in rows)
+    lines += [_row(name.ljust(width), pid, state, restarts) for name, pid, state, restarts in rows]
     return "\n".join(lines)
 
 
@@ -43,4 +43,4 @@ def _row(name: str, pid: int, state: str, restarts: int) -> str:
         f"{processes.resident_bytes(pid) >> 20:5d} MB {processes.cpu_seconds(pid):8.1f} s CPU" if pid else ""
     )
     again = f", started again {restarts} times" if restarts else ""
-    return f"  {name:22} {pid or '-':>8} {used}  {state}{again}"
+    return f"  {name} {pid or '-':>8} {used}  {state}{again}"

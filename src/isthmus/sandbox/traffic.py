@@ -3,7 +3,7 @@
 `Traffic` runs in a thread with an event loop of its own, so that a story that blocks can be told meanwhile.
 Every second request is streamed, the others wait for whole answers; each answer is compared with the words
 that openai.py always says, so a lost, doubled or changed token is a failure. The client never repeats
-anything.
+anything. As a program (`python -m isthmus.sandbox.traffic URL`) it says each ten seconds what became of them.
 """
 
 from __future__ import annotations
@@ -14,15 +14,18 @@ import threading
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
+import click
+
 from isthmus.clock import SystemClock
 from isthmus.errors import UserError
 from isthmus.sandbox.completions import said
-from isthmus.sandbox.ledger import Ledger, Outcome, Result
+from isthmus.sandbox.ledger import Ledger, Outcome, Result, Tally
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 TIMEOUT_S: Final = 30.0
+EVERY_S: Final = 10.0
 REST_S: Final = 0.05
 """After a request that was not answered, so that a router that is away is not stormed."""
 
@@ -136,3 +139,23 @@ class Traffic:
     def _result(self, outcome: Outcome, began: float, by: str, detail: str = "") -> Result:
         ended = self._clock.monotonic()
         return Result(outcome=outcome, began=began, ended=ended, by=by, detail=detail)
+
+
+@click.command(context_settings={"show_default": True})
+@click.argument("url")
+@click.option("--model", default="example/tiny")
+@click.option("--workers", type=int, default=2, help="Requests at a time.")
+@click.option("--tokens", type=int, default=25, help="Of each answer.")
+def command(url: str, model: str, workers: int, tokens: int) -> None:
+    """Ask the server at URL until the process is ended."""
+    told = Tally()
+    with Traffic(url, model=model, workers=workers, tokens=tokens) as traffic:
+        while True:
+            threading.Event().wait(EVERY_S)
+            now = traffic.ledger.tally()
+            click.echo(now.minus(told).describe())
+            told = now
+
+
+if __name__ == "__main__":
+    command()
