@@ -7,6 +7,8 @@ import http.client
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -146,6 +148,13 @@ def ask(cluster: Cluster, url: str, body: Raw | None = None) -> Got:
         return Got(answer.status, {key.lower(): value for key, value in answer.getheaders()}, answer.read())
 
 
+def steer(cluster: Cluster, *words: str) -> str:
+    """What a command of `isthmus sandbox` about a cluster prints."""
+    command = [sys.executable, "-m", "isthmus.cli.main", "sandbox", *words]
+    which = ["--name", cluster.sandbox.name, "--cluster", str(cluster.index)]
+    return subprocess.run([*command, *which], capture_output=True, text=True, check=True).stdout.strip()
+
+
 def chat(tokens: int) -> Raw:
     messages = [{"role": "user", "content": "hello"}]
     return {"model": "example/tiny", "stream": True, "max_tokens": tokens, "messages": messages}
@@ -197,6 +206,7 @@ def test_services_must_lead_to_ready_pods_by_address_from_any_cluster_and_by_nam
                 assert time.monotonic() < deadline, (host, status)
                 time.sleep(0.05)
     assert ask(sandbox.cluster(1), f"http://{names[0]}{MODELS}").status == 502
+    assert steer(sandbox.cluster(1), "proxy") == sandbox.cluster(1).proxy
 
 
 def test_pods_of_a_service_must_take_turns(pods: Pods) -> None:
@@ -311,7 +321,7 @@ def test_cluster_that_is_taken_away_must_take_its_processes_with_it(pods: Pods, 
     pods.create()
     address = pods.wait(ready)["status"]["podIP"]
     url, other = f"http://{address}:8000{MODELS}", sandbox.cluster(1)
-    pods.cluster.take_away()
+    steer(pods.cluster, "take-away")
     deadline = time.monotonic() + 1.5
     while time.monotonic() < deadline:  # longer than a process that died stays away
         assert not pods.runs("p")
@@ -319,7 +329,7 @@ def test_cluster_that_is_taken_away_must_take_its_processes_with_it(pods: Pods, 
     assert ask(other, url).status == 502
     with pytest.raises(Unreachable):
         pods.get()
-    pods.cluster.bring_back()
+    steer(pods.cluster, "bring-back")
     found = pods.wait(lambda pod: main_container(pod).get("restartCount", 0) == 1 and ready(pod))
     assert found["status"]["podIP"] == address
     assert ask(other, url).status == 200
