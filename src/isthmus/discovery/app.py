@@ -1,8 +1,8 @@
 """The discovery service's process: a store, in some modes watches of imports, one listener, until SIGTERM.
 
 cli/discovery.py fills DiscoveryOptions and calls `run`. The port is taken first. /healthz is 200 while the
-loop runs, /readyz once the store answers and the imports have been listed (PW-11); neither they nor /metrics
-ask for a token.
+loop runs, since no restart mends an API server or a store that is away; /readyz once the store answers and
+the imports have been listed (PW-11). Neither they nor /metrics ask for a token.
 """
 
 from __future__ import annotations
@@ -69,6 +69,7 @@ class Discovery:
     ) -> None:
         self.options = options
         self.metrics = metrics
+        self._clock = clock
         self.store = _store(options, clock)
         self.sources: Sources | None = None
         if client is not None:
@@ -99,14 +100,18 @@ class Discovery:
         if self.options.tokens_file is not None:
             tasks.start("tokens", self.tokens.run, policy=Policy.RESTART)
 
+    def close(self) -> None:
+        """Say that it is about to end, and send away who follows the list or waits for another."""
+        self.stopping = True
+        self.service.close()
+
     def _listener(self) -> Listener:
-        live = {} if self.sources is None else {"imports": self.sources.stale}
         interface = Interface(
-            self.service, self.store, self.tokens, self.options.granting, self.metrics.registry
+            self.service, self.store, self.tokens, self.options.granting, self._clock, self.metrics.registry
         )
         routes = [
             *interface.routes(),
-            *health_routes(live=live, ready={"list": self.problem}),
+            *health_routes(live={}, ready={"list": self.problem}),
             *metrics_routes(self.metrics.registry),
         ]
         hosts, port = self.options.listen
@@ -135,7 +140,7 @@ class Discovery:
                 return float(sum(each.kind == kind for each in service.unmatched))
 
             read(f"gds_unmatched_{kind}s", f"{kind.capitalize()}s that have no counterpart.", count)
-        read("gds_watchers", "Readers that follow the list.", lambda: float(service.watchers))
+        read("gds_watchers", "Readers that follow the list.", lambda: float(len(service.watchers)))
         read("gds_complete", "Whether the list is complete: 1 or 0.", lambda: float(service.listing.complete))
 
 
@@ -168,6 +173,5 @@ async def run(options: DiscoveryOptions, cluster: ClusterConfig | None) -> int:
         await discovery.listener.serve()
         log.info("discovery service is up", mode=options.mode, storage="redis" if options.redis else "memory")
         await wait_first(stop.wait(), tasks.failed.wait())
-        discovery.stopping = True
-        discovery.service.close()
+        discovery.close()
         return TASK_FAILED if tasks.failed.is_set() else 0

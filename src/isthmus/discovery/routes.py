@@ -6,7 +6,7 @@ memory, except a registration, which waits for the store. Errors are `{"error": 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, Final
 
 import msgspec
@@ -14,11 +14,13 @@ from prometheus_client import CollectorRegistry, Counter
 
 from isthmus import logs
 from isthmus.api.pools import MAX_TEXT, Grant, InvalidField, PoolKey, RouterRef, read_registration
+from isthmus.clock import Clock
+from isthmus.discovery.plan.join import REGISTRATIONS
 from isthmus.discovery.plan.leases import ACCEPTED, Verdict
 from isthmus.discovery.service import Service
 from isthmus.discovery.store import Store, StoreUnavailable
 from isthmus.discovery.tokens import Tokens
-from isthmus.web.routes import EVENT_STREAM, Answer, Request, Route, coded_error, get, json_body
+from isthmus.web.routes import EVENT_STREAM, Answer, Problem, Request, Route, coded_error, get, json_body
 
 log = logs.get(__name__)
 
@@ -44,12 +46,19 @@ class Interface:
     """See the module."""
 
     def __init__(
-        self, service: Service, store: Store, tokens: Tokens, granting: Granting, registry: CollectorRegistry
+        self,
+        service: Service,
+        store: Store,
+        tokens: Tokens,
+        granting: Granting,
+        clock: Clock,
+        registry: CollectorRegistry,
     ) -> None:
         self._service = service
         self._store = store
         self._tokens = tokens
         self._granting = granting
+        self._clock = clock
         self._results = Counter(
             "gds_registrations", "Registrations and withdrawals, by result.", ["result"], registry=registry
         )
@@ -72,6 +81,8 @@ class Interface:
         return checked
 
     async def _register(self, request: Request) -> Answer:
+        if (refusal := self._refusal(request, None)) is not None:
+            return self._refused(refusal)
         kind = request.header("content-type").partition(";")[0].strip().lower()
         if kind != "application/json":
             return self._count(415, "send Content-Type: application/json", code="unsupported_media_type")
@@ -80,8 +91,7 @@ class Interface:
         except InvalidField as problem:
             return self._count(400, str(problem), code="invalid_field", field=problem.field)
         if (refusal := self._refusal(request, registration.cluster_id)) is not None:
-            self._results.labels(str(refusal.status)).inc()
-            return refusal
+            return self._refused(refusal)
         try:
             verdict = await self._store.put(registration)
         except StoreUnavailable as problem:
@@ -91,7 +101,6 @@ class Interface:
         if verdict not in ACCEPTED:
             return self._count(409, _TEXTS[verdict], code=verdict.value)
         self._results.labels(verdict.value).inc()
-        self._service.touch()
         granting = self._granting
         grant = Grant(
             pool_id=registration.key.pool_id,
@@ -105,14 +114,13 @@ class Interface:
     async def _deregister(self, request: Request) -> Answer:
         key = PoolKey(request.param("cluster_id"), request.param("namespace"), request.param("name"))
         if (refusal := self._refusal(request, key.cluster_id)) is not None:
-            return refusal
+            return self._refused(refusal)
         try:
             verdict = await self._store.remove(key, request.argument("incarnation") or "")
         except StoreUnavailable as problem:
             return self._away(problem)
         self._results.labels(verdict.value).inc()
         if verdict is Verdict.REMOVED:
-            self._service.touch()
             return Answer(status=204)
         return coded_error(404 if verdict is Verdict.UNKNOWN else 409, _TEXTS[verdict], code=verdict.value)
 
@@ -130,31 +138,36 @@ class Interface:
         headers = {"ETag": tag, "Cache-Control": "no-cache"}
         if tag in [each.strip().removeprefix("W/") for each in request.header("if-none-match").split(",")]:
             return Answer(status=304, headers=headers)
-        model, cluster = request.argument("model"), request.argument("cluster_id")
-        if model is None and cluster is None:
-            return Answer(body=service.body(), headers=headers)
-        chosen = tuple(
-            pool
-            for pool in service.listing.pools
-            if (cluster is None or pool.cluster_id == cluster)
-            and (model is None or any(model in each.names for each in pool.models))
+        body = service.body(
+            model=request.argument("model") or "", cluster_id=request.argument("cluster_id") or ""
         )
-        return Answer(body=service.encode(chosen), headers=headers)
+        return Answer(body=body, headers=headers)
 
     async def _watch(self, request: Request) -> Answer:
-        events = self._service.watch((request.argument("from") or "")[:MAX_TEXT] or None)
-        if events is None:
-            return coded_error(
-                503, "too many watchers", code="too_many_watchers", headers={"Retry-After": "5"}
-            )
-        return Answer(body=events, content_type=EVENT_STREAM, headers={"Cache-Control": "no-cache"})
+        version = (request.argument("from") or "")[:MAX_TEXT] or None
+        return Answer(
+            body=self._events(version), content_type=EVENT_STREAM, headers={"Cache-Control": "no-cache"}
+        )
+
+    async def _events(self, version: str | None) -> AsyncGenerator[bytes, None]:
+        watcher = self._service.watch(version)
+        if watcher is None:
+            text, headers = "too many watchers; poll GET /pools instead", {"Retry-After": "5"}
+            raise Problem(coded_error(503, text, code="too_many_watchers", headers=headers))
+        try:
+            while data := await watcher.take(self._clock):
+                yield data
+        finally:
+            self._service.watchers.leave(watcher)
 
     async def _unmatched(self, _: Request) -> Answer:
         rows = [each._asdict() for each in self._service.unmatched]
         return Answer(body=json_body({"unmatched": rows, "complete": self._service.listing.complete}))
 
     async def _routers(self, _: Request) -> Answer:
-        return Answer(body=json_body({"routers": self._granting.routers, "complete": True}))
+        """Only in mode registrations are the routers all known: elsewhere `complete` is false."""
+        complete = self._service.listing.mode == REGISTRATIONS
+        return Answer(body=json_body({"routers": self._granting.routers, "complete": complete}))
 
     def _refusal(self, request: Request, cluster_id: str | None) -> Answer | None:
         status = self._tokens.refused(request.header("authorization"), cluster_id)
@@ -166,6 +179,10 @@ class Interface:
         if status == 403:
             return coded_error(403, "this token is not for that cluster", code="permission_denied")
         return None
+
+    def _refused(self, refusal: Answer) -> Answer:
+        self._results.labels("unauthenticated" if refusal.status == 401 else "permission_denied").inc()
+        return refusal
 
     def _count(self, status: int, message: str, *, code: str, retry: bool = False, **more: Any) -> Answer:
         self._results.labels(code).inc()

@@ -87,9 +87,10 @@ class Sources:
         return None
 
     def stale(self) -> str | None:
-        """For liveness: whether the API server has been silent for long."""
-        age = self._watch.age(self._clock.monotonic())
-        return f"the API server has said nothing for {age:.0f} s" if age > STALE_S else None
+        """Whether the API server has been silent for so long that a list of now is not complete."""
+        now = self._clock.monotonic()
+        age_s = max((watch.age(now) for watch in self._running), default=0.0)
+        return f"the API server has said nothing for {age_s:.0f} s" if age_s > STALE_S else None
 
     async def run(self) -> None:
         """Watch until cancelled."""

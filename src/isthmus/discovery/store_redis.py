@@ -1,10 +1,9 @@
 """Registrations in Redis or Valkey, shared by any number of replicas, and there after a restart (DS-2).
 
-The rules of plan/leases.py run as one script in the server, so two replicas never disagree; leases are
-counted on the server's clock alone, so no two machines' clocks are compared. Each replica keeps a copy, read
-again every `period_s`: the ends of leases each time, the registrations only when the counter of changes has
-moved. Keys: a hash of registrations, a sorted set of the ends of leases, a hash of replaced incarnations,
-the counter, and the time at which the first replica came, from which completeness counts (DS-3).
+The scripts of redis_scripts.py decide, on the server's clock. Each replica keeps a copy, read again every
+`period_s`: the ends of leases each time, as seconds from now on its own monotonic clock, the registrations
+only when the counter of changes has moved. What this replica has had accepted itself is in its copy at once.
+While the server cannot be read the copy stays, and its leases stand still: nobody could have renewed them.
 """
 
 from __future__ import annotations
@@ -18,7 +17,8 @@ import msgspec
 from isthmus import logs
 from isthmus.api.pools import InvalidField, PoolKey, Registration, read_registration
 from isthmus.clock import Clock
-from isthmus.discovery.plan.leases import KEPT_INCARNATIONS, MAX_POOLS, Held, Verdict
+from isthmus.discovery import redis_scripts as scripts
+from isthmus.discovery.plan.leases import ACCEPTED, Held, Verdict
 from isthmus.discovery.store import StoreUnavailable
 from isthmus.errors import UserError
 
@@ -28,69 +28,7 @@ PERIOD_S: Final = 0.5
 ANSWER_S: Final = 2.0
 STALE_S: Final = 5.0
 """How long the copy may go unread before this replica says that it cannot be relied on."""
-WEEK_MS: Final = 7 * 86_400_000
-
-_PUT: Final = """
-local t = redis.call('TIME')
-local now = t[1] * 1000 + math.floor(t[2] / 1000)
-local key, body, inc, rev, lease = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
-redis.call('SET', KEYS[5], now, 'NX')
-local old = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now - tonumber(ARGV[8]), 'LIMIT', 0, 100)
-for _, gone in ipairs(old) do
-  redis.call('ZREM', KEYS[2], gone); redis.call('HDEL', KEYS[1], gone); redis.call('HDEL', KEYS[3], gone)
-end
-local ends = tonumber(redis.call('ZSCORE', KEYS[2], key) or '0')
-local live = ends > now
-local raw = redis.call('HGET', KEYS[1], key)
-local same, renewed = false, false
-if raw then
-  local had = cjson.decode(raw)
-  if had.inc == inc then
-    if rev < had.rev then return 'stale_revision' end
-    same = had.body == body
-    renewed = live
-  else
-    local replaced = cjson.decode(redis.call('HGET', KEYS[3], key) or '[]')
-    if live then
-      for _, one in ipairs(replaced) do if one == inc then return 'stale_incarnation' end end
-    end
-    table.insert(replaced, had.inc)
-    while #replaced > tonumber(ARGV[6]) do table.remove(replaced, 1) end
-    redis.call('HSET', KEYS[3], key, cjson.encode(replaced))
-  end
-elseif redis.call('HLEN', KEYS[1]) >= tonumber(ARGV[7]) then
-  return 'full'
-end
-redis.call('ZADD', KEYS[2], now + lease, key)
-if not same then redis.call('HSET', KEYS[1], key, cjson.encode({inc = inc, rev = rev, body = body})) end
-if not (same and live) then redis.call('INCR', KEYS[4]) end
-return renewed and 'renewed' or 'new'
-"""
-_REMOVE: Final = """
-local t = redis.call('TIME')
-local now = t[1] * 1000 + math.floor(t[2] / 1000)
-local key, inc = ARGV[1], ARGV[2]
-local raw = redis.call('HGET', KEYS[1], key)
-if not raw or tonumber(redis.call('ZSCORE', KEYS[2], key) or '0') <= now then return 'unknown' end
-local had = cjson.decode(raw)
-if inc ~= '' and had.inc ~= inc then return 'other_incarnation' end
-local replaced = cjson.decode(redis.call('HGET', KEYS[3], key) or '[]')
-table.insert(replaced, had.inc)
-while #replaced > tonumber(ARGV[3]) do table.remove(replaced, 1) end
-redis.call('HSET', KEYS[3], key, cjson.encode(replaced))
-redis.call('HDEL', KEYS[1], key); redis.call('ZREM', KEYS[2], key); redis.call('INCR', KEYS[4])
-return 'removed'
-"""
-_READ: Final = """
-local t = redis.call('TIME')
-local now = t[1] * 1000 + math.floor(t[2] / 1000)
-redis.call('SET', KEYS[5], now, 'NX')
-local ends = redis.call('ZRANGEBYSCORE', KEYS[2], '(' .. now, '+inf', 'WITHSCORES')
-local count = redis.call('GET', KEYS[4]) or '0'
-local all = {}
-if count ~= ARGV[1] then all = redis.call('HGETALL', KEYS[1]) end
-return {now, redis.call('GET', KEYS[5]), count, ends, all}
-"""
+MAX_CONNECTIONS: Final = 16
 
 
 class _Kept(msgspec.Struct):
@@ -103,52 +41,52 @@ class RedisStore:
     def __init__(
         self, url: str, prefix: str, lease_s: float, clock: Clock, *, period_s: float = PERIOD_S
     ) -> None:
-        try:
-            from redis import asyncio as redis
-            from redis.exceptions import RedisError
-        except ImportError:
-            raise UserError(
-                "--registration-storage redis needs the package redis", hint="pip install 'isthmus[redis]'"
-            ) from None
-        try:
-            self._redis: Any = redis.from_url(url, socket_timeout=ANSWER_S, socket_connect_timeout=ANSWER_S)
-        except ValueError as problem:
-            raise UserError(f"--redis-url: {problem}") from None
-        self._errors: tuple[type[Exception], ...] = (RedisError, OSError, TimeoutError)
-        names = ("registrations", "leases", "replaced", "changes", "born")
-        self._keys = [f"{prefix}{{pools}}:{name}" for name in names]
-        self._lease_ms = round(1000 * lease_s)
+        self._redis, self._errors = _connect(url)
+        self._keys = [f"{prefix}{{pools}}:{name}" for name in scripts.KEYS]
+        self._lease_s = lease_s
         self._clock = clock
         self._period_s = period_s
         self._count = b""
         self._read_s: float | None = None
         self._problem = "the store has not been read yet"
-        self._age_ms = 0
-        self._registered: dict[PoolKey, Registration] = {}
-        self._ends: dict[PoolKey, float] = {}
+        self._age_s = 0.0
+        self._raw: dict[bytes, tuple[bytes, Registration | None]] = {}
+        self._held: dict[PoolKey, Held] = {}
+        self._recent: dict[PoolKey, tuple[float, Held | None]] = {}
         self.changed: Callable[[], None] = lambda: None
 
     async def put(self, registration: Registration) -> Verdict:
         """See Store.put."""
-        run, body = registration.relay, msgspec.json.encode(registration).decode()
-        arguments = [
-            _name(registration.key), body, run.incarnation, run.revision,
-            self._lease_ms, KEPT_INCARNATIONS, MAX_POOLS, WEEK_MS,
-        ]  # fmt: skip
-        return await self._decide(_PUT, arguments)
+        run, key = registration.relay, registration.key
+        body = msgspec.json.encode(registration).decode()
+        verdict, moved = await self._decide(
+            scripts.PUT, _name(key), run.incarnation, f"{run.revision:019d}", body
+        )
+        if verdict in ACCEPTED:
+            self._learn(key, Held(registration, self._clock.monotonic() + self._lease_s))
+        if moved:
+            self.changed()
+        return verdict
 
     async def remove(self, key: PoolKey, incarnation: str) -> Verdict:
         """See Store.remove."""
-        return await self._decide(_REMOVE, [_name(key), incarnation, KEPT_INCARNATIONS])
+        verdict, moved = await self._decide(scripts.REMOVE, _name(key), incarnation)
+        if moved:
+            self._learn(key, None)
+            self.changed()
+        return verdict
 
     def live(self) -> Sequence[Held]:
         """See Store.live."""
+        if self._read_s is None:
+            return ()
         now = self._clock.monotonic()
-        return tuple(
-            Held(self._registered[key], end)
-            for key, end in self._ends.items()
-            if end > now and key in self._registered
-        )
+        still_s = max(0.0, now - self._read_s - STALE_S)
+        return [
+            Held(each.registration, each.expires_s + still_s)
+            for each in self._held.values()
+            if each.expires_s + still_s > now
+        ]
 
     def problem(self) -> str | None:
         """See Store.problem."""
@@ -157,11 +95,11 @@ class RedisStore:
         return None
 
     def complete(self) -> bool:
-        """See Store.complete: one lease after the first replica came to this server's data."""
-        return self._read_s is not None and self._age_ms >= self._lease_ms
+        """See Store.complete: for one lease there has been a replica, and a server, all the time."""
+        return self._read_s is not None and self._age_s >= self._lease_s
 
     async def run(self) -> None:
-        """Read, until cancelled. While the server is away the copy stays, until its leases end."""
+        """Read, until cancelled."""
         try:
             while True:
                 try:
@@ -176,51 +114,107 @@ class RedisStore:
 
     async def read(self) -> None:
         """Bring the copy up to date. Raises StoreUnavailable."""
-        now_ms, born_ms, count, ends, everything = await self._ask(_READ, [self._count])
-        now = self._clock.monotonic()
-        if everything or count != self._count:
-            self._registered = dict(_registrations(everything))
-        pairs = zip(ends[::2], ends[1::2], strict=True)
-        before = {key for key in self._ends if key in self._registered}
-        self._ends = {_key(name): now + (float(end) - int(now_ms)) / 1000 for name, end in pairs}
-        self._age_ms = int(now_ms) - int(born_ms)
-        self._read_s, self._problem = now, ""
-        if count != self._count or before != {key for key in self._ends if key in self._registered}:
-            self._count = count
+        began_s = self._clock.monotonic()
+        answer = await self._ask(scripts.READ, self._count)
+        now_s = self._clock.monotonic()
+        try:
+            now_ms, age_ms, count, ends, everything = answer
+            pairs = zip(ends[::2], ends[1::2], strict=True)
+            left_s = {name: (float(end) - int(now_ms)) / 1000 for name, end in pairs}
+            age_s = int(age_ms) / 1000
+        except (ValueError, TypeError) as problem:
+            raise StoreUnavailable("the store's answer makes no sense") from problem
+        moved = count != self._count
+        if moved:
+            self._count, self._raw = count, _registrations(everything, self._raw)
+        self._held = {}
+        for name, seconds in left_s.items():
+            registration = self._raw.get(name, (b"", None))[1]
+            if registration is not None:
+                self._held[registration.key] = Held(registration, now_s + seconds)
+        self._relearn(began_s)
+        self._read_s, self._problem, self._age_s = now_s, "", age_s
+        if moved:
             self.changed()
 
-    async def _decide(self, script: str, arguments: list[Any]) -> Verdict:
-        verdict = Verdict((await self._ask(script, arguments)).decode())
-        if verdict in (Verdict.NEW, Verdict.RENEWED, Verdict.REMOVED) and verdict is not Verdict.RENEWED:
-            await self.read()  # so that who has just registered finds itself in the list
-        return verdict
+    def _learn(self, key: PoolKey, held: Held | None) -> None:
+        """Take into the copy what the server has just accepted."""
+        self._recent[key] = (self._clock.monotonic(), held)
+        self._apply(key, held)
 
-    async def _ask(self, script: str, arguments: list[Any]) -> Any:
+    def _relearn(self, began_s: float) -> None:
+        """Of what was learnt, keep what a look that began then may have missed."""
+        self._recent = {key: entry for key, entry in self._recent.items() if entry[0] >= began_s}
+        for key, (_, held) in self._recent.items():
+            self._apply(key, held)
+
+    def _apply(self, key: PoolKey, held: Held | None) -> None:
+        if held is None:
+            self._held.pop(key, None)
+        else:
+            self._held[key] = held
+
+    async def _decide(self, script: str, *arguments: str) -> tuple[Verdict, bool]:
+        verdict, moved = await self._ask(script, *arguments)
+        return Verdict(verdict.decode()), bool(moved)
+
+    async def _ask(self, script: str, *arguments: str | bytes) -> Any:
+        lease_ms = round(1000 * self._lease_s)
         try:
             async with asyncio.timeout(2 * ANSWER_S):
-                return await self._redis.eval(script, len(self._keys), *self._keys, *arguments)
+                return await self._redis.eval(script, len(self._keys), *self._keys, lease_ms, *arguments)
         except self._errors as problem:
             text = str(problem)[:200] or type(problem).__name__
             raise StoreUnavailable(f"the store does not answer: {text}") from problem
 
 
-def _registrations(everything: Sequence[bytes]) -> list[tuple[PoolKey, Registration]]:
-    """Those that can be read; what somebody else put there is passed over."""
-    found = []
-    for raw in everything[1::2]:
-        try:
-            registration = read_registration(msgspec.json.decode(raw, type=_Kept).body.encode())
-        except (msgspec.DecodeError, InvalidField, UnicodeError):
-            log.warning("foreign data in the store passed over")
-            continue
-        found.append((registration.key, registration))
+def _connect(url: str) -> tuple[Any, tuple[type[Exception], ...]]:
+    """A client that has not connected yet, and what it raises. Raises UserError."""
+    try:
+        from redis import asyncio as redis
+        from redis.asyncio.retry import Retry
+        from redis.backoff import NoBackoff
+        from redis.exceptions import RedisError
+    except ImportError:
+        raise UserError(
+            "--registration-storage redis needs the package redis", hint="pip install 'isthmus[redis]'"
+        ) from None
+    try:
+        pool = redis.BlockingConnectionPool.from_url(
+            url,
+            max_connections=MAX_CONNECTIONS,
+            timeout=ANSWER_S,
+            socket_timeout=ANSWER_S,
+            socket_connect_timeout=ANSWER_S,
+            retry=Retry(NoBackoff(), 1),
+        )
+    except ValueError as problem:
+        raise UserError(f"--redis-url: {problem}") from None
+    return redis.Redis.from_pool(pool), (RedisError, OSError, TimeoutError)
+
+
+def _registrations(
+    everything: Sequence[bytes], known: dict[bytes, tuple[bytes, Registration | None]]
+) -> dict[bytes, tuple[bytes, Registration | None]]:
+    """By the names of their pools, as they were written and as they are read: None for what somebody else put
+    there. What is `known` in the same words is not read again."""
+    found = {}
+    for name, raw in zip(everything[::2], everything[1::2], strict=True):
+        entry = known.get(name)
+        found[name] = entry if entry is not None and entry[0] == raw else (raw, _read(name, raw))
     return found
+
+
+def _read(name: bytes, raw: bytes) -> Registration | None:
+    try:
+        registration = read_registration(msgspec.json.decode(raw, type=_Kept).body.encode())
+    except (msgspec.DecodeError, InvalidField, UnicodeError):
+        registration = None
+    if registration is None or _name(registration.key).encode() != name:
+        log.warning("foreign data in the store passed over", size_bytes=len(raw))
+        return None
+    return registration
 
 
 def _name(key: PoolKey) -> str:
     return "\n".join((key.cluster_id, key.namespace, key.name))
-
-
-def _key(name: bytes) -> PoolKey:
-    parts = name.decode("utf-8", "replace").split("\n")
-    return PoolKey(*parts) if len(parts) == 3 else PoolKey(name.decode("utf-8", "replace"), "", "")

@@ -7,16 +7,17 @@ registration's, never taken apart, so that no name can be read in two ways (DS-1
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from isthmus.api.karmada import NAME_LIMIT
 from isthmus.api.pools import Pool, PoolKey, Registration
 from isthmus.discovery.plan.imports import Endpoints, Source
 
 REGISTRATIONS, MCS, KARMADA = "registrations", "mcs", "karmada"
 MODES: Final = (REGISTRATIONS, MCS, KARMADA)
-KARMADA_LIMIT: Final = 55
-"""Characters of a Service's name that Karmada can import (`derived-` and 63)."""
+RELAY_PORT, FRONTEND_PORT = "grpc", "http"
+DIFFERS: Final = "cluster_id_differs"
 
 
 class Suffixes(NamedTuple):
@@ -58,6 +59,8 @@ def join(
     registered = sorted(registrations, key=lambda each: each.key)
     if mode == REGISTRATIONS:
         return Joined(tuple(_registered(each) for each in registered), ())
+    keys = {each.key for each in registered}
+    strangers = _strangers(keys, imports, suffixes)
     pools: list[Pool] = []
     unmatched: list[Unmatched] = []
     for each in registered:
@@ -65,8 +68,10 @@ def join(
         if relay is not None and relay.grpc:
             pools.append(_imported(each, relay, imports, suffixes))
         else:
-            unmatched.append(_why_not(each, relay, imports, mode, suffixes))
-    unmatched += _strangers({each.key for each in registered}, imports, suffixes)
+            others = strangers.get((each.namespace, each.name), ())
+            unmatched.append(_why_not(each, relay, others, mode, suffixes))
+    missing = {(each.namespace, each.name): each.cluster_id for each in unmatched if each.reason == DIFFERS}
+    unmatched += _unregistered(strangers, missing)
     return Joined(tuple(pools), tuple(unmatched))
 
 
@@ -81,7 +86,7 @@ def _imported(
     frontend = imports.get(
         Source(each.cluster_id, each.namespace, each.name + suffixes.frontend), Endpoints()
     )
-    return _pool(each, relay.urls("grpc"), frontend.urls("http"), "registration+import")
+    return _pool(each, relay.urls(RELAY_PORT), frontend.urls(FRONTEND_PORT), "registration+import")
 
 
 def _pool(each: Registration, relays: tuple[str, ...], frontends: tuple[str, ...], source: str) -> Pool:
@@ -101,56 +106,69 @@ def _pool(each: Registration, relays: tuple[str, ...], frontends: tuple[str, ...
     )
 
 
+def _strangers(
+    registered: set[PoolKey], imports: Mapping[Source, Endpoints], suffixes: Suffixes
+) -> dict[tuple[str, str], list[str]]:
+    """The clusters of imported relays that nobody has registered, by (namespace, name of the pool)."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for source, endpoints in imports.items():
+        name = source.service.removesuffix(suffixes.relay)
+        if not name or name == source.service or endpoints.left_over:
+            continue
+        if PoolKey(source.cluster, source.namespace, name) not in registered:
+            found.setdefault((source.namespace, name), []).append(source.cluster)
+    return {key: sorted(clusters) for key, clusters in sorted(found.items())}
+
+
 def _why_not(
-    each: Registration,
-    relay: Endpoints | None,
-    imports: Mapping[Source, Endpoints],
-    mode: str,
-    suffixes: Suffixes,
+    each: Registration, relay: Endpoints | None, others: Sequence[str], mode: str, suffixes: Suffixes
 ) -> Unmatched:
+    """`others`: clusters from which a relay of that name is imported that has not registered."""
     service = each.name + suffixes.relay
-    if relay is not None and relay.bare:
-        reason = "no_endpoints"
-        text = f"{service} is imported without EndpointSlices and not from one cluster alone"
-    elif relay is not None:
-        reason = "relay_not_ready"
-        text = f"{service} of {each.cluster_id} is imported, with {relay.total} endpoints and none ready"
-    elif mode == KARMADA and len(service) > KARMADA_LIMIT:
+    if relay is not None and not (relay.left_over and others):
+        reason, text = _why_unusable(service, each.cluster_id, relay)
+    elif mode == KARMADA and len(service) > NAME_LIMIT:
         reason = "name_too_long"
-        text = f"{service} has {len(service)} characters; Karmada imports at most {KARMADA_LIMIT}"
-    elif others := sorted(
-        source.cluster
-        for source in imports
-        if source.namespace == each.namespace
-        and source.service == service
-        and source.cluster != each.cluster_id
-    ):
-        reason = "cluster_id_differs"
-        text = f"{service} is imported from {', '.join(others[:5])}; its relay says {each.cluster_id}"
+        text = f"{service} has {len(service)} characters; Karmada imports at most {NAME_LIMIT}"
+    elif others:
+        reason = DIFFERS
+        text = f"{service} is imported from {_some(others)}; its relay says {each.cluster_id}"
     else:
         reason = "no_relay_import"
         text = f"no {service} is imported from {each.cluster_id} into namespace {each.namespace}"
     return Unmatched("registration", *_parts(each.key), reason, text)
 
 
-def _strangers(
-    registered: set[PoolKey], imports: Mapping[Source, Endpoints], suffixes: Suffixes
-) -> Iterator[Unmatched]:
-    for source in sorted(imports):
-        name = source.service.removesuffix(suffixes.relay)
-        if not name or name == source.service:
-            continue
-        key = PoolKey(source.cluster, source.namespace, name)
-        if key in registered:
-            continue
-        others = sorted(
-            k.cluster_id for k in registered if (k.namespace, k.name) == (key.namespace, key.name)
+def _why_unusable(service: str, cluster: str, relay: Endpoints) -> tuple[str, str]:
+    """The reason, and a text, why an import gives no address of the relay."""
+    if relay.left_over:
+        return "import_withdrawn", (
+            f"EndpointSlices of {service} from {cluster} are left over: no ServiceImport lists that cluster"
         )
+    if relay.bare:
+        return "no_endpoints", f"{service} is imported without EndpointSlices and not from {cluster} alone"
+    if relay.ready:
+        return "no_port", f"{service} of {cluster} has several ports, and none named {RELAY_PORT}"
+    return "relay_not_ready", (
+        f"{service} of {cluster} is imported, with {relay.total} endpoints and none ready"
+    )
+
+
+def _unregistered(
+    strangers: Mapping[tuple[str, str], Sequence[str]], missing: Mapping[tuple[str, str], str]
+) -> Iterator[Unmatched]:
+    """`missing`: the cluster that a relay without an import says, by the pool's namespace and name."""
+    for (namespace, name), clusters in strangers.items():
+        other = missing.get((namespace, name))
         reason, text = "no_registration", "no relay has registered this pool, or its lease has ended"
-        if others and not any(Source(o, source.namespace, source.service) in imports for o in others):
-            reason = "cluster_id_differs"
-            text = f"a relay of this pool has registered as of {', '.join(others[:5])}"
-        yield Unmatched("import", *_parts(key), reason, text)
+        if other is not None:
+            reason, text = DIFFERS, f"a relay of a pool of this name has registered as of {other}"
+        for cluster in clusters:
+            yield Unmatched("import", cluster, namespace, name, reason, text)
+
+
+def _some(clusters: Sequence[str]) -> str:
+    return ", ".join(clusters[:5]) + (" and others" if len(clusters) > 5 else "")
 
 
 def _parts(key: PoolKey) -> tuple[str, str, str]:
