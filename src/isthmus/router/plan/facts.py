@@ -115,7 +115,7 @@ def _packed_ids(raw: bytes) -> int | None:
 def _text_bytes(raw: bytes) -> int:
     """How long the JSON is without what is base64 in it."""
     size_bytes, at = len(raw), 0
-    while (begin := raw.find(_BASE64, at)) >= 0:
+    while (begin := raw.find(_BASE64, at)) != -1:
         at = raw.find(b'"', begin)
         size_bytes -= at - begin - len(_BASE64)
     return size_bytes

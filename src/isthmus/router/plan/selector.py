@@ -46,8 +46,9 @@ class PriorityRule(msgspec.Struct, frozen=True, gc=False):
 
 
 class PolicySettings(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """How pools are chosen. `limit`: requests of this router at one pool at once, 0: as many as its models
-    say that they take, if they do. `max_load_age_s`: how old a load may be."""
+    """How pools are chosen. `grid` is there where that is the policy. `limit`: requests of this router at one
+    pool at once, 0: as many as its models say that they take, if they do. `max_load_age_s`: how old a load
+    may be."""
 
     policy: str = LOAD
     grid: Grid | None = None
@@ -248,7 +249,7 @@ class Selector:
         settings = self._settings
         if settings.policy == LOCALITY:
             return locality.rank(candidates, settings.place, settings.spill_at)
-        if settings.policy == GRID and settings.grid is not None:
+        if settings.grid is not None:
             return self._grid_order(settings.grid, facts, candidates)
         return load.rank(candidates)
 

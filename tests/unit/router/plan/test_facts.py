@@ -61,7 +61,7 @@ def test_packed_token_ids_must_count_four_bytes_each(count: int) -> None:
 
 
 @pytest.mark.covers("GR-13")
-@pytest.mark.parametrize("data", ["AAA=", "AAAAA", "AAAAAAA=", None])
+@pytest.mark.parametrize("data", ["AAA=", "AAAAA", "AAAAAA", "AAAAAAA=", None])
 def test_packed_bytes_that_are_no_whole_numbers_must_not_be_counted(data: Any) -> None:
     assert tokens(nvext={"token_data": data}, prompt="x" * 398) == (100, False)
 

@@ -86,6 +86,15 @@ def test_whole_set_after_a_version_that_is_not_known_must_replace_what_was() -> 
     assert world.take(told("added", C), synced("v1", resumed=False)).known == ["c"]
 
 
+@pytest.mark.covers("PW-9")
+def test_set_that_nobody_asked_to_resume_must_be_whole() -> None:
+    world = World(A)
+    world.follower.began()
+    world.take(synced("v1", resumed=True), told("added", B))
+    assert world.follower.began() == ""
+    assert world.take(told("added", C), synced("v2", resumed=True)).known == ["c"]
+
+
 @pytest.mark.covers("PW-9", "D-19")
 def test_whole_set_that_is_incomplete_must_take_nothing_away() -> None:
     world = World(A, B)
