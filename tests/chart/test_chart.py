@@ -16,7 +16,7 @@ from isthmus.api.configcheck import without_effect
 from isthmus.app import configfile
 from isthmus.app.options import CONTROLLERS, choose_controllers
 from isthmus.cli.operator import command
-from isthmus.sandbox import helm
+from isthmus.sandbox.programs import HELM
 from tests.support.chart import CHART, Refused, config_text, of_kind, one, render
 
 
@@ -233,7 +233,7 @@ def test_two_releases_must_share_no_cluster_scoped_name() -> None:
 
 
 def test_helm_must_find_nothing_to_complain_of() -> None:
-    command = [str(helm.find()), "lint", "--strict", str(CHART)]
+    command = [str(HELM.find()), "lint", "--strict", str(CHART)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=15)
     assert done.returncode == 0, done.stdout
 

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from isthmus.api.meta import Raw
-from isthmus.sandbox import helm
+from isthmus.sandbox.programs import HELM
 
 CHART = Path(__file__).resolve().parents[2] / "charts" / "isthmus"
 RELEASE = "rel"
@@ -43,7 +43,7 @@ def render(
 def _render(values: str, chart: Path, release: str, namespace: str, crds: bool) -> tuple[Raw, ...]:
     done = subprocess.run(
         [
-            *(str(helm.find()), "template", release, str(chart), "--namespace", namespace, "--values", "-"),
+            *(str(HELM.find()), "template", release, str(chart), "--namespace", namespace, "--values", "-"),
             *(["--include-crds"] if crds else []),
         ],
         input=values,

@@ -41,21 +41,26 @@ def command() -> None:
 
 
 @command.command()
-@click.argument("program", type=click.Choice(["controlplane", "helm", "redis"]), default="controlplane")
+@click.argument(
+    "program",
+    type=click.Choice(["controlplane", "helm", "redis", "cilium", "karmada"]),
+    default="controlplane",
+)
 def build(program: str) -> None:
     """Build the control plane's programs, once per machine, and print where they are; or Helm, for the tests
-    of the chart; or fetch a Redis server, for those of the discovery service, where there is none."""
+    of the chart; Cilium's or Karmada's, for those over several clusters; or fetch a Redis server, for those
+    of the discovery service, where there is none."""
     from isthmus.sandbox import build as builder
-    from isthmus.sandbox import helm, redis
+    from isthmus.sandbox import programs, redis
 
     with progress_view() as progress:
         match program:
             case "redis":
                 path = str(redis.ensure().program)
-            case "helm":
-                path = str(helm.ensure(progress))
-            case _:
+            case "controlplane":
                 path = builder.ensure(progress).apiserver[0]
+            case _:
+                path = str(programs.ALL[program].ensure(progress))
     click.echo(path)
 
 

@@ -4,7 +4,7 @@
 builds. `ensure` (`isthmus sandbox build`) builds where `find` finds nothing, with a lock so that two builds
 at once make one, and an atomic rename so that a binary that is there is whole. The cache's key is the hash of
 the module's files and of how it is built, so a changed module is a new binary and old ones stay valid.
-helm.py builds its module in the same way.
+programs.py builds other modules in the same way.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Final
 
 from isthmus.errors import UserError
 from isthmus.sandbox import compiler, places
-from isthmus.sandbox.compiler import Progress
+from isthmus.sandbox.compiler import Job, Progress
 from isthmus.sandbox.settings import Programs
 
 BINARY: Final = "controlplane"
@@ -51,20 +51,14 @@ def ensure(progress: Progress, environ: Mapping[str, str] | None = None) -> Prog
     if programs is not None:
         return programs
     binary = cached()
-    module = places.module()
-    build_once(
-        module, binary, what="the control plane", flags=_linker_flags(module), progress=progress, env=env
-    )
+    build_once(job(), binary, progress=progress, env=env)
     return single(binary)
 
 
-def build_once(
-    module: Path, binary: Path, *, what: str, flags: str, progress: Progress, env: Mapping[str, str]
-) -> None:
+def build_once(job: Job, binary: Path, *, progress: Progress, env: Mapping[str, str]) -> None:
     """Build a Go module into `binary`, unless it is there.
 
-    `what` names it for people; `flags` are the linker's. Raises UserError where it cannot be built, and where
-    what was built does not run.
+    Raises UserError where it cannot be built, and where what was built does not run.
     """
     if binary.exists():
         return
@@ -74,8 +68,8 @@ def build_once(
         _take(lock.fileno(), lambda: progress.say("another build is running; waiting for it"))
         if not binary.exists():
             partial = folder / f"{binary.name}.partial"
-            compiler.compile_module(module, partial, what=what, flags=flags, progress=progress, env=env)
-            _check(partial, what)
+            compiler.compile_module(job, partial, progress=progress, env=env)
+            _check(partial, job.what)
             partial.replace(binary)
 
 
@@ -92,18 +86,24 @@ def single(binary: Path) -> Programs:
 
 def cached() -> Path:
     """Where the binary of this clone's module lies, or will lie."""
+    return places.cache_home() / f"controlplane-{key(job())}" / BINARY
+
+
+def job() -> Job:
+    """The control plane's module. Raises UserError outside a clone."""
     module = places.module()
-    return places.cache_home() / f"controlplane-{key(module, _linker_flags(module))}" / BINARY
+    return Job(module, "the control plane", _linker_flags(module))
 
 
-def key(module: Path, flags: str) -> str:
-    """16 hex digits that change with the module's files, the linker's flags and the machine's kind."""
+def key(job: Job) -> str:
+    """16 hex digits that change with the module's files, with how it is built and with the machine's kind."""
     digest = hashlib.sha256()
-    sources = sorted(path for path in module.iterdir() if path.suffix in (".go", ".mod", ".sum"))
+    sources = sorted(path for path in job.module.iterdir() if path.suffix in (".go", ".mod", ".sum"))
     for path in sources:
         digest.update(f"{path.name}\0{path.stat().st_size}\0".encode())
         digest.update(path.read_bytes())
-    digest.update(" ".join((flags, *compiler.FLAGS)).encode())
+    extracts = (f"{each.module}/{each.path}" for each in job.extracts)
+    digest.update(" ".join((job.flags, *compiler.FLAGS, *extracts)).encode())
     digest.update(f"{platform.system()} {platform.machine()}".encode())
     return digest.hexdigest()[:16]
 

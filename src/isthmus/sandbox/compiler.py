@@ -17,7 +17,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from isthmus.clock import SystemClock
 from isthmus.errors import UserError
@@ -39,13 +39,26 @@ class Progress(Protocol):
         """How far it is now; replaces what was shown before."""
 
 
-def compile_module(
-    module: Path, target: Path, *, what: str, flags: str, progress: Progress, env: Mapping[str, str]
-) -> None:
-    """Build the Go module in `module` into the file `target`. Raises UserError.
+class Extract(NamedTuple):
+    """A file or folder of a Go module that the build depends on."""
 
-    `what` names it for people; `flags` are the linker's.
-    """
+    module: str
+    path: str
+
+
+class Job(NamedTuple):
+    """The Go module in a folder, and how it is built. `what` names it for people; `flags` are the linker's;
+    `extracts` are put beside the binary."""
+
+    module: Path
+    what: str
+    flags: str
+    extracts: tuple[Extract, ...] = ()
+
+
+def compile_module(job: Job, target: Path, *, progress: Progress, env: Mapping[str, str]) -> None:
+    """Build a module into the file `target`. Raises UserError."""
+    module = job.module
     _check_space(target.parent)
     room = target.parent / "build"
     go_env = {**env, "GOFLAGS": "", "GOWORK": "off", "GOTOOLCHAIN": "local", "CGO_ENABLED": "0"}
@@ -64,11 +77,13 @@ def compile_module(
             # Where Go would begin to count its own use.
             "XDG_CONFIG_HOME": str(room / "config"),
         }
-    progress.say(f"building {what} with {go} (once per machine; some minutes)")
-    command = [str(go), "build", "-v", *FLAGS, f"-ldflags={flags}", "-o", str(target), "."]
+    progress.say(f"building {job.what} with {go} (once per machine; some minutes)")
+    command = [str(go), "build", "-v", *FLAGS, f"-ldflags={job.flags}", "-o", str(target), "."]
     total = _count_packages(go, module, go_env, progress)
     meter = _Meter(progress, total)
     _run(command, module, go_env, on_line=meter.see, on_tick=meter.tick)
+    for extract in job.extracts:
+        _extract(extract, target.parent, go=go, module=module, env=go_env)
     progress.say(f"built in {meter.elapsed()}")
     shutil.rmtree(room, ignore_errors=True)
 
@@ -165,6 +180,19 @@ def _count_packages(go: Path, module: Path, env: Mapping[str, str], progress: Pr
 
     _run([str(go), "list", "-mod=readonly", "-deps", "."], module, env, on_line=see, on_tick=tick)
     return len(lines)
+
+
+def _extract(extract: Extract, folder: Path, *, go: Path, module: Path, env: Mapping[str, str]) -> None:
+    lines: list[str] = []
+    command = [str(go), "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", extract.module]
+    _run(command, module, env, on_line=lines.append, on_tick=lambda: None)
+    source, target = Path(lines[-1]) / extract.path, folder / extract.path
+    # Files of Go's cache are not to be written; copies of their contents alone are as others.
+    files = [each for each in source.rglob("*") if each.is_file()] if source.is_dir() else [source]
+    for each in files:
+        place = target / each.relative_to(source)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(each, place)
 
 
 def _run(

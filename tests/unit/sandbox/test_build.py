@@ -108,16 +108,16 @@ def test_missing_binary_must_be_told_with_the_command_that_builds_it(module: Pat
 
 @pytest.mark.parametrize("name", ["main.go", "go.mod", "go.sum"])
 def test_key_must_change_with_each_source(module: Path, name: str) -> None:
-    before = build.key(module, "")
+    before = build.key(build.job())
     with (module / name).open("a") as file:
         file.write("// more\n")
-    assert build.key(module, "") != before
+    assert build.key(build.job()) != before
 
 
 def test_key_never_depends_on_other_files(module: Path) -> None:
-    before = build.key(module, "")
+    before = build.key(build.job())
     (module / "controlplane").write_bytes(b"built")
-    assert build.key(module, "") == before
+    assert build.key(build.job()) == before
 
 
 def test_build_must_be_made_once(module: Path, tmp_path: Path, calls: Path) -> None:
