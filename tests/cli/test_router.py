@@ -94,19 +94,31 @@ def pools_file(folder: Path, small: str, large: str) -> Path:
     return folder / "pools.json"
 
 
+NAMES = ["serving-chat-small", "serving-chat-large"]
 POLICIES = [
-    pytest.param(["--policy", "grid", "--config", str(EXAMPLES / "grid-agg.json")], id="agg"),
-    pytest.param(["--policy", "grid", "--config", str(EXAMPLES / "grid-disagg.json")], id="disagg"),
+    pytest.param(
+        ["--policy", "grid", "--config", str(EXAMPLES / "grid-agg.json")],
+        {"name": "grid", "mode": "agg", "pools": [*NAMES, "east/serving/chat-batch"], "retry": True},
+        id="agg",
+    ),
+    pytest.param(
+        ["--policy", "grid", "--config", str(EXAMPLES / "grid-disagg.json")],
+        {"name": "grid", "mode": "prefill", "pools": NAMES, "retry": False},
+        id="disagg",
+    ),
     pytest.param(
         ["--priority-override", "-9:-1=serving-chat-large", "--policy", "locality", "--region", "us-east"],
+        {"name": "locality"},
         id="locality",
     ),
 ]
 
 
-@pytest.mark.covers("GR-1", "GR-14", "PW-16", "PW-17")
-@pytest.mark.parametrize("words", POLICIES)
-async def test_router_must_serve_the_examples_by_its_policy(tmp_path: Path, words: list[str]) -> None:
+@pytest.mark.covers("GR-1", "GR-14", "GR-19", "PW-16", "PW-17")
+@pytest.mark.parametrize(("words", "policy"), POLICIES)
+async def test_router_must_serve_the_examples_by_its_policy(
+    tmp_path: Path, words: list[str], policy: dict[str, Any]
+) -> None:
     small, large = Backend(), Backend()
     async with small.server, large.server:
         file = pools_file(tmp_path, small.server.url, large.server.url)
@@ -138,6 +150,7 @@ async def test_router_must_serve_the_examples_by_its_policy(tmp_path: Path, word
                     ask, port, "/v1/completions", {"model": "none", "prompt": ""}
                 )
                 assert missing[0] == 404
+                assert (await asyncio.to_thread(ask, port, "/pools"))[1]["policy"] == policy
                 process.send_signal(signal.SIGTERM)
                 assert await asyncio.to_thread(process.wait, 10) == 0
             finally:

@@ -170,6 +170,7 @@ class Router:
         return Answer(
             body=json_body(
                 {
+                    "policy": self.selector.policy,
                     "complete": self.directory.complete,
                     "discovery_age_s": self.source.heard.age_s(),
                     "discovery_problem": self.source.heard.problem,

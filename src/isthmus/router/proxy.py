@@ -293,7 +293,7 @@ class Proxy:
     def _finish(self, job: _Job, status: int, pool_id: str, *, note: str = "") -> None:
         """Count a request that has ended, and write its line."""
         pool = self._name(pool_id) if pool_id else ""
-        known = job.facts.model in self._selector.directory.models
+        known = self._selector.directory.has_model(job.facts.model)
         self._metrics.requests.labels(job.facts.model if known else UNKNOWN, pool, str(status)).inc()
         whole_s = self._since(job)
         if pool_id:

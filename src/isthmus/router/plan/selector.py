@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -93,6 +93,14 @@ class Selector:
         self._settings = settings
         self._members: dict[str, _Member] = {}
         self.directory = directory
+
+    @property
+    def policy(self) -> dict[str, Any]:
+        """What pools are chosen by, for diagnosis (GR-19): its name, and of a grid its mode and pools."""
+        known = self._settings.grid
+        if known is None:
+            return {"name": self._settings.policy}
+        return {"name": self._settings.policy, "mode": known.mode, "pools": known.pools, "retry": known.retry}
 
     def choose(self, facts: RequestFacts, now: float) -> Choice:
         """The pools to try for a request; a refusal where there is none."""

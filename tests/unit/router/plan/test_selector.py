@@ -334,6 +334,13 @@ def test_grid_must_choose_the_pool_of_the_index() -> None:
     assert (choice.policy, choice.order[0].basis) == (GRID, "grid:0")
 
 
+@pytest.mark.covers("GR-19")
+def test_policy_must_be_told() -> None:
+    pools = ("dynamo-fast", "dynamo-slow")
+    assert graded().policy == {"name": GRID, "mode": "agg", "pools": pools, "retry": False}
+    assert selector().policy == {"name": "load"}
+
+
 @pytest.mark.covers("PW-17", "GR-16", "D-6")
 def test_grid_must_retry_faster_pools_only() -> None:
     found = graded(enable_priority_retry=True)
