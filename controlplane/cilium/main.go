@@ -120,7 +120,7 @@ func letIn(jobs job.Group, ours config, theirs common.Config, moment opened) err
 	return nil
 }
 
-var app = cell.Module("mcs", "Cilium's Multi-Cluster Services API",
+var app = cell.Module("mcs", "Multi-Cluster Services API of one cluster",
 	// The cluster, its Services and exports.
 	client.Cell,
 	cell.Config(k8s.DefaultConfig),

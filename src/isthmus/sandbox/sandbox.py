@@ -263,10 +263,11 @@ class Sandbox:
         """
         self.call("component", name=component, action=action, grace_s=grace_s)
 
-    def run(self, name: str, argv: Sequence[str]) -> None:
+    def run(self, name: str, argv: Sequence[str], *, cluster: int | None = None) -> None:
         """Start a process of the caller's that lives and ends with the sandbox, and is started again if it
-        dies. It has a log and a row in the status under `name`, and can be steered."""
-        self.call("run", name=name, argv=list(argv))
+        dies. It has a log and a row in the status under `name`, and can be steered. As a part of a `cluster`
+        it is taken away and brought back with that."""
+        self.call("run", name=name, argv=list(argv), cluster=cluster)
 
     def restart_apiserver(self, index: int = 0, *, grace_s: float = 0.0) -> None:
         """Kill one (or end it within `grace_s`), start it again at its address, wait until it is ready."""

@@ -69,6 +69,7 @@ class Supervisor:
         self._proxies: tuple[str, ...] = ()
         self._held: list[socket.socket] = []
         self._components: dict[str, Component] = {}
+        self._parts: dict[int, list[str]] = {}
         self._clients: list[Client] = []
         self._nodes: list[SimulatedNode] = []
         self._network = Network()
@@ -186,8 +187,9 @@ class Supervisor:
         """Start a server without which there is no sandbox."""
         self._group.create_task(self._make_component(name, argv).keep())
 
-    def _run_guest(self, name: str, argv: list[str]) -> None:
-        """Start something that lives in the sandbox, such as the demo's operator; it may fail by itself."""
+    def _run_guest(self, name: str, argv: list[str], index: int | None) -> None:
+        """Start something that lives in the sandbox, such as the demo's operator; it may fail by itself. As a
+        part of the cluster `index` it comes and goes with that."""
         if name in self._components:
             raise UserError(f"there is a component {name!r} already")
         if places.NAME.fullmatch(name) is None:
@@ -200,6 +202,8 @@ class Supervisor:
                 log.error("gave up on a guest", component=name, error=str(error))
 
         self._group.create_task(keep(self._make_component(name, argv)))
+        if index is not None:
+            self._parts.setdefault(index, []).append(name)
         self._write_record()
 
     def _make_component(self, name: str, argv: list[str]) -> Component:
@@ -295,7 +299,7 @@ class Supervisor:
             case "power":
                 await self._power(request["cluster"], on=request["on"])
             case "run":
-                self._run_guest(request["name"], request["argv"])
+                self._run_guest(request["name"], request["argv"], request.get("cluster"))
             case "shutdown":
                 self._stop.set()
             case other:
@@ -331,13 +335,13 @@ class Supervisor:
 
     async def _power(self, index: int, *, on: bool) -> None:
         """Take a whole cluster away, processes of its pods and control plane, or bring it back."""
-        servers = (f"controller-manager-{index}", f"apiserver-{index}")
+        parts = (f"apiserver-{index}", f"controller-manager-{index}", *self._parts.get(index, ()))
         if not on:
             self._machines[index].power_off()
-            for name in servers:
+            for name in reversed(parts):
                 await self._steer(name, "stop", 0.0)
             return
-        for name in reversed(servers):
+        for name in parts:
             await self._steer(name, "start", 0.0)
         self._machines[index].power_on()
 
