@@ -296,6 +296,7 @@ def test_load_must_count_only_while_it_is_fresh(now: float, age: float | None) -
 @pytest.mark.covers("GR-29")
 def test_load_that_is_taken_back_must_not_count() -> None:
     found = selector(A)
+    assert found.load_age_s(A.pool_id, MODEL, 0.0) is None
     found.set_loads(A.pool_id, {MODEL: load(7)})
     found.set_loads(A.pool_id, {})
     assert found.load_age_s(A.pool_id, MODEL, 0.0) is None
