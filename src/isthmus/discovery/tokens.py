@@ -2,8 +2,9 @@
 
 Each line of the file is a token, a space, and what it is good for: `read`, a list of cluster IDs with commas
 (registering as these, and reading), or `*` (everything). Empty lines and those that begin with `#` are
-passed over. app.py asks for each request; without a file everybody may do everything. Tokens are kept as
-digests, and compared as such, so that neither time nor memory tells them.
+passed over; a cluster that is called `read` can only be registered with `*`. routes.py asks for each
+request; without a file everybody may do everything. Tokens are kept and compared as digests, so that neither
+time nor memory tells them.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ class Tokens:
         scopes = self._scopes.get(_digest(token.strip()))
         if scopes is None:
             return 401
-        return 0 if cluster_id is None or EVERYTHING in scopes or cluster_id in scopes else 403
+        if cluster_id is None or EVERYTHING in scopes:
+            return 0
+        return 0 if cluster_id in scopes and cluster_id != READ else 403
 
     async def run(self) -> None:
         """Follow the file until cancelled; a bad one keeps the last good one in force."""
