@@ -22,10 +22,7 @@ class Defaults(NamedTuple):
 def bucket(axis: Axis, value: float) -> int:
     """The index on an axis (GR-11): a value at or beyond an end falls into the last bucket there."""
     step = (axis.high - axis.low) / axis.resolution
-    scaled = (value - axis.low) / step
-    if scaled <= 0:
-        return 0
-    return axis.resolution - 1 if scaled >= axis.resolution else int(scaled)
+    return int(min(max((value - axis.low) / step, 0.0), axis.resolution - 1))
 
 
 def choose(grid: Grid, facts: RequestFacts, defaults: Defaults) -> int:

@@ -148,12 +148,12 @@ def _axis(where: str, strategy: Mapping[str, Any], name: tuple[str, str, str], w
     axis, low_key, high_key = name
     low = _number(where, strategy, low_key, warnings)
     high = _number(where, strategy, high_key, warnings)
-    if not low < high:
-        raise BadGrid(f"{where}.{low_key}: must be below {high_key}, got {low:g} and {high:g}")
     key = f"{axis}_resolution"
     resolution = _integer(f"{where}.{key}", strategy.get(key))
     if not 1 <= resolution <= MAX_RESOLUTION:
         raise BadGrid(f"{where}.{key}: must be from 1 to {MAX_RESOLUTION}, got {resolution}")
+    if not low < low + (high - low) / resolution:
+        raise BadGrid(f"{where}.{low_key}: must be below {high_key}, got {low:g} and {high:g}")
     return Axis(axis, low, high, resolution)
 
 

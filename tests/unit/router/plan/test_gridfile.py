@@ -113,6 +113,8 @@ def test_priority_that_is_no_integer_must_be_refused(value: Any) -> None:
 BAD_STRATEGY: list[tuple[str, dict[str, Any]]] = [
     ("ttft_min_ms", {"ttft_min_ms": 1000}),
     ("ttft_min_ms", {"ttft_min_ms": 1001}),
+    ("ttft_min_ms", {"ttft_min_ms": 1e14, "ttft_max_ms": 1e14 + 0.015625}),
+    ("ttft_min_ms", {"ttft_max_ms": 5e-324}),
     ("ttft_min_ms", {"ttft_min_ms": None}),
     ("ttft_min_ms", {"ttft_min_ms": False}),
     ("ttft_max_ms", {"ttft_max_ms": "9"}),

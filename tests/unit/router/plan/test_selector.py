@@ -191,6 +191,7 @@ def test_pools_and_frontends_that_are_gone_must_be_forgotten() -> None:
     assert found.remembered == 1
     found.directory.put(two)
     assert found.frontend_states(two, 0.0) == {"http://one": CLOSED, "http://two": CLOSED}
+    assert found.frontend_states(C, 0.0) == {"http://c:8000": CLOSED}
 
 
 # Breakers
