@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
+from isthmus.sandbox.pki import FRONT_PROXY
 from isthmus.sandbox.ports import LOOPBACK
 from isthmus.sandbox.settings import CONTROLLER_MANAGER, NODE, Folder, Programs
 
@@ -32,6 +33,13 @@ CONTROLLERS: Final = (
 )
 """What runs in the controller manager. No node lifecycle controller: the simulated node says itself how it
 is, and sends no heartbeats."""
+WORKLOADS: Final = (
+    "endpointslice-controller",
+    "deployment-controller",
+    "replicaset-controller",
+    "statefulset-controller",
+)
+"""Those that a cluster lacks whose objects are only templates for others (`inert`)."""
 
 UNAUDITED: Final = (CONTROLLER_MANAGER, NODE, "system:apiserver")
 
@@ -84,6 +92,14 @@ def apiserver_argv(
         "--service-account-issuer=https://kubernetes.default.svc",
         f"--service-account-key-file={pki / 'sa.pub'}",
         f"--service-account-signing-key-file={pki / 'sa.key'}",
+        # How requests are carried on to an aggregated API server (APIService), as kubeadm has it.
+        f"--requestheader-client-ca-file={pki / 'ca.crt'}",
+        f"--requestheader-allowed-names={FRONT_PROXY}",
+        "--requestheader-username-headers=X-Remote-User",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+        f"--proxy-client-cert-file={pki / 'front-proxy.crt'}",
+        f"--proxy-client-key-file={pki / 'front-proxy.key'}",
     ]
     if audit:
         argv += [
@@ -96,12 +112,15 @@ def apiserver_argv(
     return argv
 
 
-def controller_manager_argv(programs: Programs, folder: Folder, *, cluster: int) -> list[str]:
+def controller_manager_argv(
+    programs: Programs, folder: Folder, *, cluster: int, inert: bool = False
+) -> list[str]:
     """The controller manager of one cluster. It serves nothing, so it needs no port."""
+    controllers = [each for each in CONTROLLERS if not (inert and each in WORKLOADS)]
     return [
         *programs.controller_manager,
         f"--kubeconfig={folder.kubeconfig(cluster, CONTROLLER_MANAGER)}",
-        f"--controllers={','.join(CONTROLLERS)}",
+        f"--controllers={','.join(controllers)}",
         "--leader-elect=false",
         "--secure-port=0",
         f"--service-account-private-key-file={folder.pki / 'sa.key'}",

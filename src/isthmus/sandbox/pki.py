@@ -1,9 +1,10 @@
 """Key material of one sandbox: a certificate authority, the servers' certificate, the service account keys.
 
-The supervisor makes it afresh at each start; `issue_client` makes client certificates from it later on, which
+The supervisor makes it afresh at each start. Later on `issue_client` makes client certificates from it, which
 is how users that nobody asked for at the start are added to a running API server (the user is the common
-name, groups are organisations). Keys are ECDSA P-256: made in a millisecond where RSA takes a tenth of a
-second. `cryptography` is imported inside the functions, since it is large and only the sandbox needs it.
+name, groups are organisations), and `issue_server` those of further servers. Keys are ECDSA P-256: made in a
+millisecond where RSA takes a tenth of a second. `cryptography` is imported inside the functions, since it is
+large and only the sandbox needs it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ SERVER_NAMES: Final = (
     "kubernetes.default.svc",
     "kubernetes.default.svc.cluster.local",
 )
+FRONT_PROXY: Final = "front-proxy-client"
+"""As whom API servers carry requests on to aggregated ones."""
 LIFETIME: Final = timedelta(days=365)
 
 
@@ -45,7 +48,8 @@ class Authority:
         return (self.folder / "ca.crt").read_text()
 
     def create(self, addresses: Sequence[str]) -> None:
-        """Write ca.crt, ca.key, server.crt, server.key (for SERVER_NAMES and `addresses`), sa.key, sa.pub."""
+        """Write ca.crt, ca.key, server.crt, server.key (for SERVER_NAMES and `addresses`), sa.key, sa.pub,
+        front-proxy.crt and front-proxy.key."""
         from cryptography import x509
         from cryptography.hazmat.primitives import serialization
 
@@ -69,9 +73,8 @@ class Authority:
             .add_extension(usage, critical=True)
         )
         self._write("ca", builder, key, key)
-        alternatives: list[x509.GeneralName] = [x509.DNSName(host) for host in SERVER_NAMES]
-        alternatives += [x509.IPAddress(ipaddress.ip_address(address)) for address in addresses]
-        self._issue("server", _name("kube-apiserver", ()), alternatives)
+        self.issue_server("server", "kube-apiserver", names=SERVER_NAMES, addresses=addresses)
+        self._issue("front-proxy", _name(FRONT_PROXY, ()), [])
         accounts = _make_key()
         _write_private(self.folder / "sa.key", _key_pem(accounts))
         (self.folder / "sa.pub").write_bytes(
@@ -79,6 +82,16 @@ class Authority:
                 serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
             )
         )
+
+    def issue_server(
+        self, stem: str, subject: str, *, names: Sequence[str], addresses: Sequence[str] = ()
+    ) -> None:
+        """Write STEM.crt and STEM.key, with which a server is believed under these names and addresses."""
+        from cryptography import x509
+
+        alternatives: list[x509.GeneralName] = [x509.DNSName(host) for host in names]
+        alternatives += [x509.IPAddress(ipaddress.ip_address(address)) for address in addresses]
+        self._issue(stem, _name(subject, ()), alternatives)
 
     def issue_client(self, user: str, groups: Sequence[str]) -> tuple[str, str]:
         """(certificate, key) as PEM with which the API server takes a client for `user` in `groups`."""

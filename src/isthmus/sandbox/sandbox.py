@@ -157,6 +157,7 @@ class Sandbox:
         *,
         clusters: int = 1,
         nodes: int = 1,
+        inert: Sequence[int] = (),
         audit: bool = False,
         detached: bool = False,
         ephemeral: bool = True,
@@ -168,9 +169,9 @@ class Sandbox:
     ) -> Self:
         """Start one and return when it can be used: about 4 s.
 
-        Without a `name` it gets one by chance. `users`: name to groups, beside settings.USERS, with tokens.
-        `on_step` hears what is being waited for. Raises UserError where the name is in use or no control
-        plane is built, SandboxFailed where it does not come up.
+        Without a `name` it gets one by chance. `inert`: see settings.Spec. `users`: name to groups, beside
+        settings.USERS, with tokens. `on_step` hears what is being waited for. Raises UserError where the name
+        is in use or no control plane is built, SandboxFailed where it does not come up.
         """
         check_counts(clusters, nodes)
         spec = Spec(
@@ -178,6 +179,7 @@ class Sandbox:
             programs=programs or build.find(),
             clusters=clusters,
             nodes=nodes,
+            inert=tuple(inert),
             audit=audit,
             detached=detached,
             ephemeral=ephemeral,
@@ -268,6 +270,11 @@ class Sandbox:
         dies. It has a log and a row in the status under `name`, and can be steered. As a part of a `cluster`
         it is taken away and brought back with that."""
         self.call("run", name=name, argv=list(argv), cluster=cluster)
+
+    def reserve_port(self) -> int:
+        """A port of 127.0.0.1 that is the sandbox's until it ends, for a server that shares ports."""
+        port: int = self.call("reserve")["port"]
+        return port
 
     def restart_apiserver(self, index: int = 0, *, grace_s: float = 0.0) -> None:
         """Kill one (or end it within `grace_s`), start it again at its address, wait until it is ready."""

@@ -55,13 +55,15 @@ class Programs(msgspec.Struct, frozen=True, kw_only=True):
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked for. `users`: further ones, name to groups, with tokens. `crds`: objects that every
-    cluster has from the start. `detached`: lives until it is told to end, not as long as who started it.
-    `ephemeral`: the folder goes with it."""
+    cluster has from the start. `inert`: clusters whose workloads are only templates for others, as in a
+    control plane of Karmada; nothing makes pods or endpoints of them there. `detached`: lives until it is
+    told to end, not as long as who started it. `ephemeral`: the folder goes with it."""
 
     name: str
     programs: Programs
     clusters: int = 1
     nodes: int = 1
+    inert: tuple[int, ...] = ()
     audit: bool = False
     detached: bool = False
     ephemeral: bool = True

@@ -146,7 +146,9 @@ class Supervisor:
         now = format_time(self._clock.now())
         nodes = [podstatus.node(name, now) for name in node_names(spec.nodes)]
         await bootstrap.prepare(client, self._clock, nodes=nodes, crds=spec.crds)
-        manager = cluster.controller_manager_argv(spec.programs, self._folder, cluster=index)
+        manager = cluster.controller_manager_argv(
+            spec.programs, self._folder, cluster=index, inert=index in spec.inert
+        )
         self._start(f"controller-manager-{index}", manager)
         self._report("waiting for kube-controller-manager")
         self._group.create_task(self._nodes[index].run())
@@ -298,6 +300,8 @@ class Supervisor:
                     node.settings = settings
             case "power":
                 await self._power(request["cluster"], on=request["on"])
+            case "reserve":
+                return {"port": self._reserve()}
             case "run":
                 self._run_guest(request["name"], request["argv"], request.get("cluster"))
             case "shutdown":

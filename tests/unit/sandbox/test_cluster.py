@@ -67,3 +67,18 @@ def test_token_file_must_quote_groups() -> None:
 def test_servers_never_see_proxies_or_kubeconfigs_of_the_environment() -> None:
     env = {"PATH": "/bin", "HTTPS_PROXY": "http://p", "KUBECONFIG": "/k", "ETCD_NAME": "x"}
     assert cluster.environment(env) == {"PATH": "/bin"}
+
+
+def test_inert_cluster_must_lack_the_controllers_of_workloads_and_no_other() -> None:
+    def controllers(*, inert: bool) -> set[str]:
+        argv = cluster.controller_manager_argv(PROGRAMS, FOLDER, cluster=0, inert=inert)
+        (flag,) = (word for word in argv if word.startswith("--controllers="))
+        return set(flag.partition("=")[2].split(","))
+
+    assert controllers(inert=False) - controllers(inert=True) == set(cluster.WORKLOADS)
+    assert "serviceaccount-token-controller" in controllers(inert=True)
+
+
+def test_aggregated_servers_must_be_asked_as_the_front_proxy_alone() -> None:
+    assert "--requestheader-allowed-names=front-proxy-client" in APISERVER
+    assert "--proxy-client-cert-file=/s/pki/front-proxy.crt" in APISERVER

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
-from cryptography.x509.oid import NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from isthmus.sandbox.pki import Authority
 
@@ -55,3 +55,19 @@ def test_certificates_must_hold_an_hour_before_now_for_skewed_clocks(authority: 
 def test_private_keys_never_are_readable_by_others(authority: Authority) -> None:
     assert authority.folder.stat().st_mode & 0o077 == 0
     assert all(path.stat().st_mode & 0o077 == 0 for path in authority.folder.glob("*.key"))
+
+
+def test_front_proxy_must_be_a_client_of_its_name(authority: Authority) -> None:
+    certificate = x509.load_pem_x509_certificate((authority.folder / "front-proxy.crt").read_bytes())
+    (name,) = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    assert name.value == "front-proxy-client"
+    usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    assert list(usage) == [ExtendedKeyUsageOID.CLIENT_AUTH]
+
+
+def test_further_server_must_be_believed_under_its_names_and_addresses(authority: Authority) -> None:
+    authority.issue_server("other", "other", names=["a.b.svc"], addresses=["127.9.9.9"])
+    certificate = x509.load_pem_x509_certificate((authority.folder / "other.crt").read_bytes())
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["a.b.svc"]
+    assert [str(each) for each in names.get_values_for_type(x509.IPAddress)] == ["127.9.9.9"]
