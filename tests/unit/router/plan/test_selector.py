@@ -165,6 +165,7 @@ def test_pool_that_has_left_must_get_nothing_new_and_finish_what_it_runs() -> No
     assert chosen(found) == ["b"]
     assert found.began(A.pool_id, 0.0) is None
     assert found.in_flight(A.pool_id) == 1
+    assert found.load_age_s(A.pool_id, MODEL, 0.0) is None
     found.ended(at, Outcome.OK, 0.0)
     assert found.in_flight(A.pool_id) == 0
     assert found.remembered == 0
@@ -211,6 +212,14 @@ def test_pool_whose_breaker_is_open_must_rest_and_then_be_tried() -> None:
     assert chosen(found, now=5.0) == ["b"]
     found.ended(probe, Outcome.OK, 5.0)
     assert found.breaker_state(A.pool_id, 5.0) == CLOSED
+
+
+def test_pool_that_rests_must_rest_with_all_its_frontends() -> None:
+    two = pool("a", frontend_urls=("http://one", "http://two"))
+    found = selector(two, breaker=BREAKER)
+    fail(found, two)
+    assert found.frontend_states(two, 0.0) == {"http://one": OPEN, "http://two": CLOSED}
+    assert found.began(two.pool_id, 0.0) is None
 
 
 def test_frontend_that_fails_must_be_passed_over_alone() -> None:
