@@ -31,6 +31,10 @@ demo: setup ## a real control plane, the operator and a ModelServing on this mac
 demo-export: setup ## a graph, its relay and the exports that come, change and go on a real control plane (KEEP=1)
 	@$(BIN)/isthmus sandbox demo-export $(if $(KEEP),--keep)
 
+.PHONY: demo-global
+demo-global: setup ## one address for the pools of two clusters, of which one is lost and comes back (KEEP=1)
+	@$(BIN)/isthmus sandbox demo-global $(if $(KEEP),--keep)
+
 .PHONY: check
 check: setup ## format, lint, types, import contracts, fast tests: below 60 seconds
 	$(BIN)/ruff format --check .

@@ -273,6 +273,16 @@ def demo_export(keep: bool) -> None:
         exportdemo.run(keep=keep)
 
 
+@command.command("demo-global")
+@click.option("--keep", is_flag=True, help="Leave it running; `down --name demo-global` ends it.")
+def demo_global(keep: bool) -> None:
+    """Show one address in front of two clusters, while one is lost and comes back."""
+    from isthmus.cli import globaldemo
+
+    with failing_clearly():
+        globaldemo.run(keep=keep)
+
+
 class _Lines:
     """Progress as plain lines: what happened, and now and then how far it is."""
 
