@@ -34,6 +34,7 @@ from isthmus.router.plan.model import (
 
 GRID, LOAD, LOCALITY = "grid", "load", "locality"
 POLICIES: Final = (GRID, LOAD, LOCALITY)
+WHOLE: Final = frozenset({"aggregated", "legacy"})
 MAX_SENT: Final = 16384
 
 
@@ -71,6 +72,17 @@ class Try(NamedTuple):
     url_probe: bool
 
 
+class _Offer(NamedTuple):
+    """What a pool is for a model, as far as that follows from what the directory knows: the model's own ID
+    there, and why no request can go there, if so."""
+
+    pool: Pool
+    own: str
+    unfit: str | None
+    limit: int
+    weight: float
+
+
 class _Member:
     """What this router remembers of a pool."""
 
@@ -92,6 +104,8 @@ class Selector:
     def __init__(self, settings: PolicySettings, directory: Directory) -> None:
         self._settings = settings
         self._members: dict[str, _Member] = {}
+        self._offers: dict[str, tuple[_Offer, ...]] = {}
+        self._offers_version = -1
         self.directory = directory
 
     @property
@@ -104,18 +118,18 @@ class Selector:
 
     def choose(self, facts: RequestFacts, now: float) -> Choice:
         """The pools to try for a request; a refusal where there is none."""
-        pools = self.directory.serving(facts.model)
+        offers = self._offers_of(facts.model)
         policy = self._settings.policy
-        if not pools:
+        if not offers:
             return Choice(policy=policy, refusal=self._unknown(facts.model))
         reasons: list[str] = []
         candidates: list[Candidate] = []
-        for pool in pools:
-            why = self.why_not(pool, facts.model, now)
+        for offer in offers:
+            why = self._why_not(offer, now)
             if why is None:
-                candidates.append(self._candidate(pool, facts.model, now))
+                candidates.append(self._candidate(offer, now))
             else:
-                reasons.append(f"{pool.key}: {why}")
+                reasons.append(f"{offer.pool.key}: {why}")
         order = self._overridden(facts, candidates, self._order(facts, candidates))
         if not order:
             reasons += [
@@ -126,22 +140,42 @@ class Selector:
 
     def why_not(self, pool: Pool, model: str, now: float) -> str | None:
         """Why a pool can take no request for a model now; None where it can."""
-        ready = [each for each in pool.models if model in each.names]
-        if not any(is_routable(each) for each in ready):
-            return "the model is not ready there"
-        if not pool.frontend_urls:
-            return "it has no frontend"
-        member = self._members.get(pool.pool_id)
-        if member is None:
-            return None
+        return self._why_not(self._offer(pool, model), now)
+
+    def _why_not(self, offer: _Offer, now: float) -> str | None:
+        member = self._members.get(offer.pool.pool_id)
+        if offer.unfit is not None or member is None:
+            return offer.unfit
         if not member.breaker.allows(now):
             return f"its circuit breaker is {member.breaker.state(now)}"
-        limit = self.limit_of(pool)
-        if limit and member.in_flight >= limit:
+        if offer.limit and member.in_flight >= offer.limit:
             return f"it has {member.in_flight} requests of this router, which is its limit"
-        if not any(_allows(member, url, now) for url in pool.frontend_urls):
-            return "none of its frontends can be reached"
-        return None
+        for url in offer.pool.frontend_urls:
+            if _allows(member, url, now):
+                return None
+        return "none of its frontends can be reached"
+
+    def _offers_of(self, model: str) -> tuple[_Offer, ...]:
+        """What the pools that have a model are for it, kept until the directory changes."""
+        if self._offers_version != self.directory.version:
+            self._offers.clear()
+            self._offers_version = self.directory.version
+        found = self._offers.get(model)
+        if found is None:
+            found = tuple(self._offer(pool, model) for pool in self.directory.serving(model))
+            if found:
+                self._offers[model] = found
+        return found
+
+    def _offer(self, pool: Pool, model: str) -> _Offer:
+        here = next((each for each in pool.models if model in each.names), None)
+        unfit = None
+        if here is None or not is_routable(here):
+            unfit = "the model is not ready there"
+        elif not pool.frontend_urls:
+            unfit = "it has no frontend"
+        weight = self._settings.weights.get(pool.cluster_id, 1.0)
+        return _Offer(pool, model if here is None else here.id, unfit, self.limit_of(pool), weight)
 
     def limit_of(self, pool: Pool) -> int:
         """Requests of this router that may be there at once; 0: no limit."""
@@ -234,17 +268,15 @@ class Selector:
         member, pool = self._members.get(pool_id), self.directory.get(pool_id)
         if member is None or pool is None:
             return None
-        found = self._fresh(member, _own_name(pool, model), now)
+        found = self._fresh(member, self._offer(pool, model).own, now)
         return None if found is None else now - found.taken_s
 
-    def _candidate(self, pool: Pool, model: str, now: float) -> Candidate:
-        member = self._members.get(pool.pool_id)
-        weight = self._settings.weights.get(pool.cluster_id, 1.0)
-        limit = self.limit_of(pool)
+    def _candidate(self, offer: _Offer, now: float) -> Candidate:
+        member = self._members.get(offer.pool.pool_id)
         if member is None:
-            return Candidate(pool, limit=limit, weight=weight)
-        sample = self._fresh(member, _own_name(pool, model), now)
-        return Candidate(pool, member.in_flight, len(member.sent), sample, limit, weight)
+            return Candidate(offer.pool, limit=offer.limit, weight=offer.weight)
+        sample = self._fresh(member, offer.own, now)
+        return Candidate(offer.pool, member.in_flight, len(member.sent), sample, offer.limit, offer.weight)
 
     def _fresh(self, member: _Member, model: str, now: float) -> Load | None:
         """The load, where it is neither too old nor from the future (GR-28, D-29)."""
@@ -306,14 +338,7 @@ def fits(pool: Pool, selector: str) -> bool:
 
 def is_routable(model: Model) -> bool:
     """Whether whole requests can be sent to it (GR-26)."""
-    return model.ready and (
-        not model.roles or bool({"aggregated", "legacy"} & set(model.roles)) or len(model.roles) > 1
-    )
-
-
-def _own_name(pool: Pool, model: str) -> str:
-    """What the pool itself calls the model that a client asked for."""
-    return next((each.id for each in pool.models if model in each.names), model)
+    return model.ready and (len(model.roles) != 1 or model.roles[0] in WHOLE)
 
 
 def _allows(member: _Member, url: str, now: float) -> bool:
