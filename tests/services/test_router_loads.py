@@ -175,6 +175,15 @@ async def test_dead_relays_must_not_hold_up_the_living(relay: Relay, monkeypatch
         assert living > dying / 10 * 2
 
 
+async def test_many_relays_must_be_asked_less_often(relay: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loads, "PER_S", 10)
+    async with reading(*(with_relays(f"p{number}", relay.server.url) for number in range(10))):
+        await until(lambda: len(relay.server.requests) >= 5)
+        before = len(relay.server.requests)
+        await asyncio.sleep(1.0)
+        assert 1 <= len(relay.server.requests) - before <= 20  # 200 if each were asked every PERIOD_S
+
+
 async def test_redirect_of_a_relay_must_not_be_followed(relay: Relay) -> None:
     async def away(_: Request, wire: Wire) -> None:
         await wire.answer({}, 307, {"Location": relay.server.url + "/v1/load"})

@@ -86,7 +86,12 @@ async def test_router_must_read_the_list_and_then_follow_the_watch_from_there(
         await router.knows("b", "c")
         assert len(service.asked("/pools")) == 1
         assert 0 <= router.discovered.heard.age_s() < 5
-        assert router.changes > 0
+        changes = router.changes
+        assert changes > 0
+        await service.send(b": beat\n\n")
+        await service.tell("removed", {"cluster_id": "east", "namespace": "serving", "name": "b"})
+        await router.knows("c")
+        assert router.changes == changes + 1
 
 
 @pytest.mark.covers("PW-9")

@@ -1,6 +1,7 @@
 """The load of each pool, from its relays' GET /v1/load, into the Selector (PW-13, GR-28, GR-29).
 
-One task per pool that has relays, each asking every `period_s`; at most AT_ONCE ask at a time, and a pool
+One task per pool that has relays, each asking every `period_s`, or less often where that would be more than
+PER_S questions a second; at most AT_ONCE ask at a time, and a pool
 whose relays do not answer is asked ever less often, up to every SLOW_S, so that the dead do not hold up the
 living. A sample's time is when its answer came, less the age that the relay tells, on the router's own clock:
 nobody's wall clock is compared. A relay that does not answer, or says `unavailable`, clears the pool's load;
@@ -33,6 +34,8 @@ PERIOD_S: Final = 1.0
 SLOW_S: Final = 15.0
 ANSWER_S: Final = 3.0
 AT_ONCE: Final = 64
+PER_S: Final = 400
+"""Questions a second to all relays together, so that thousands of pools do not take the loop's time."""
 MAX_BYTES: Final = 1 << 20
 
 _decoder: Final = msgspec.json.Decoder(LoadSnapshot)
@@ -68,12 +71,16 @@ class Loads:
                 self._changed.clear()
                 await self._changed.wait()
 
+    @property
+    def _pause_s(self) -> float:
+        return max(self._period_s, len(self._pools) / PER_S)
+
     async def _follow(self, session: aiohttp.ClientSession, pool_id: str) -> None:
-        pause_s = self._period_s
+        pause_s = self._pause_s
         await self._clock.sleep(pause_s * random.random())
         while (pool := self._pools.get(pool_id)) is not None:
             sample = await self._sample(session, pool)
-            pause_s = self._period_s if sample is not None else min(SLOW_S, 2 * pause_s)
+            pause_s = self._pause_s if sample is not None else max(self._pause_s, min(SLOW_S, 2 * pause_s))
             known = self._pools.get(pool_id)
             if known is None:
                 return

@@ -91,6 +91,7 @@ class Discovered:
         self._base = source.url.rstrip("/")
         self._directory = directory
         self._follower = Follower(directory)
+        self._seen = directory.version
         self._clock = clock
         self._changed = changed
         self._credentials: Credentials = Fixed() if source.token is None else TokenFile(source.token)
@@ -182,7 +183,9 @@ class Discovered:
     def _heard(self, now: float) -> None:
         self.heard.now()
         self._directory.heard(now)
-        self._changed()
+        if self._seen != self._directory.version:
+            self._seen = self._directory.version
+            self._changed()
 
 
 class Filed:
