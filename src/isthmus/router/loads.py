@@ -1,11 +1,11 @@
 """The load of each pool, from its relays' GET /v1/load, into the Selector (PW-13, GR-28, GR-29).
 
 One task per pool that has relays, each asking every `period_s`, or less often where that would be more than
-PER_S questions a second; at most AT_ONCE ask at a time, and a pool
-whose relays do not answer is asked ever less often, up to every SLOW_S, so that the dead do not hold up the
-living. A sample's time is when its answer came, less the age that the relay tells, on the router's own clock:
-nobody's wall clock is compared. A relay that does not answer, or says `unavailable`, clears the pool's load;
-so does an answer of another run of the relay than the one that the list tells of.
+PER_S questions a second; at most AT_ONCE ask at a time. A pool whose relays do not answer is asked ever less
+often, up to every SLOW_S, so that the dead do not hold up the living. A sample's time is when its answer
+came, less the age that the relay tells, on the router's own clock: nobody's wall clock is compared. A relay
+that does not answer, or says `unavailable`, clears the pool's load; so does an answer of another run of the
+relay than the one that the list tells of.
 """
 
 from __future__ import annotations

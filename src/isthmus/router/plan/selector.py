@@ -162,9 +162,10 @@ class Selector:
             self._offers_version = self.directory.version
         found = self._offers.get(model)
         if found is None:
-            found = tuple(self._offer(pool, model) for pool in self.directory.serving(model))
-            if found:
-                self._offers[model] = found
+            pools = self.directory.serving(model)
+            if not pools:
+                return ()  # clients can make up any number of names: nothing is kept of them
+            found = self._offers[model] = tuple(self._offer(pool, model) for pool in pools)
         return found
 
     def _offer(self, pool: Pool, model: str) -> _Offer:
@@ -246,6 +247,11 @@ class Selector:
         """Of how many pools something is remembered: of some that are known, and of those that left and still
         run something."""
         return len(self._members)
+
+    @property
+    def remembered_models(self) -> int:
+        """Of how many names of models something is remembered."""
+        return len(self._offers)
 
     def in_flight(self, pool_id: str) -> int:
         """This router's requests at a pool now."""

@@ -119,6 +119,17 @@ def test_router_that_has_read_nothing_must_say_so() -> None:
     assert (refusal.status, refusal.message) == (503, "the list of pools has not been read yet")
 
 
+def test_names_that_clients_make_up_must_not_be_remembered() -> None:
+    found = selector(A)
+    for number in range(100):
+        found.choose(RequestFacts(f"made-up-{number}"), 0.0)
+    chosen(found)
+    assert found.remembered_models == 1
+    found.directory.remove(A.pool_id)
+    chosen(found)
+    assert found.remembered_models == 0
+
+
 def test_reasons_must_be_at_most_twenty() -> None:
     refusal = selector(*(pool(f"p{n}", frontend_urls=()) for n in range(30))).choose(FACTS, 0.0).refusal
     assert refusal is not None
