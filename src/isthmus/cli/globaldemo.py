@@ -29,7 +29,7 @@ from isthmus.sandbox.globalscene import (
     WORKLOADS,
     GlobalScene,
 )
-from isthmus.sandbox.ledger import Outcome, Tally
+from isthmus.sandbox.ledger import Tally, unserved
 from isthmus.sandbox.programs import CILIUM
 from isthmus.sandbox.traffic import Traffic, check_client
 
@@ -176,7 +176,7 @@ class _Play:
         self._told = now
         troubles = list(self._traffic.ledger.troubles)[self._seen :]
         self._seen += len(troubles)
-        bad = [each for each in troubles if each.outcome is Outcome.FAILED or each.by != lost]
+        bad = unserved(troubles, lost=lost)
         if bad:
             details = "".join(
                 f"\n    {each.outcome.value}, {each.by or '?'}: {each.detail}" for each in bad[:SHOWN]

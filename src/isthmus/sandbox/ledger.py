@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter, deque
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -63,6 +64,12 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
         who = ", ".join(f"{name} {count}" for name, count in sorted(self.answered.items()))
         answered = f"{sum(self.answered.values())} answered" + (f" ({who})" if who else "")
         return f"{answered}, {self.cut} cut, {self.failed} failed"
+
+
+def unserved(troubles: Iterable[Result], *, lost: str = "") -> list[Result]:
+    """Those that could have been served: what failed, and what was cut off by anybody but a cluster that is
+    lost, whose answers that had begun are nobody's fault."""
+    return [each for each in troubles if each.outcome is Outcome.FAILED or not lost or each.by != lost]
 
 
 class Ledger:

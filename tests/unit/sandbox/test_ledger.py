@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isthmus.sandbox.ledger import KEPT, Ledger, Outcome, Result, Tally
+from isthmus.sandbox.ledger import KEPT, Ledger, Outcome, Result, Tally, unserved
 
 
 def result(outcome: Outcome, by: str = "", ended: float = 1.0) -> Result:
@@ -35,3 +35,12 @@ def test_troubles_must_be_bounded() -> None:
         ledger.add(result(Outcome.FAILED))
     assert len(ledger.troubles) == KEPT
     assert ledger.tally().failed == KEPT + 1
+
+
+def test_only_cut_answers_of_a_lost_cluster_must_be_nobodys_fault() -> None:
+    of_west, of_east = result(Outcome.CUT, "west"), result(Outcome.CUT, "east")
+    failed, failed_there = result(Outcome.FAILED), result(Outcome.FAILED, "west")
+    troubles = [of_west, of_east, failed, failed_there]
+    assert unserved(troubles, lost="west") == [of_east, failed, failed_there]
+    assert unserved(troubles) == troubles
+    assert unserved([result(Outcome.CUT)]) == [result(Outcome.CUT)]
