@@ -30,6 +30,8 @@ log = logs.get(__name__)
 
 STALE_S: Final = 180.0
 """After this long without a word the API server's view is not to be relied on."""
+PROBE_S: Final = 10.0
+"""Seconds between two looks at whether ServiceImports are served: there may be no backend before."""
 
 
 class Sources:
@@ -55,7 +57,12 @@ class Sources:
             cache = self._imports = Cache(SERVICE_IMPORTS[0], metrics=metrics)
             cache.subscribe(lambda _: changed())
             self._optional = OptionalApi(
-                client, SERVICE_IMPORTS, cache, lambda found: [self._reflector(found, cache, "")], clock=clock
+                client,
+                SERVICE_IMPORTS,
+                cache,
+                lambda found: [self._reflector(found, cache, "")],
+                clock=clock,
+                probe_s=PROBE_S,
             )
             self._optional.subscribe(changed)
         self._running: dict[Watch, asyncio.Task[None]] = {}
@@ -81,9 +88,9 @@ class Sources:
     def problem(self) -> str | None:
         """Why the imports are not all known; None where they are."""
         if not self._slices.complete:
-            return "the EndpointSlices have not been listed yet"
+            return f"the EndpointSlices have not been listed yet{self._trouble(self._slices.name)}"
         if self._optional is not None and not self._optional.known:
-            return "the ServiceImports have not been listed yet"
+            return f"the ServiceImports have not been listed yet{self._trouble(self._optional.name)}"
         return None
 
     def stale(self) -> str | None:
@@ -118,8 +125,20 @@ class Sources:
         await asyncio.gather(task, return_exceptions=True)
 
     def _failures(self) -> float:
+        return sum(self._causes().values())
+
+    def _causes(self) -> dict[tuple[str, str], float]:
+        """How often what went wrong with which resource."""
         samples = (each for metric in self._told.interruptions.collect() for each in metric.samples)
-        return sum(each.value for each in samples if each.name.endswith("_total"))
+        return {
+            (each.labels["resource"], each.labels["cause"]): each.value
+            for each in samples
+            if each.name.endswith("_total")
+        }
+
+    def _trouble(self, resource: str) -> str:
+        causes = sorted(cause for name, cause in self._causes() if name == resource)
+        return f": {', '.join(causes)}" if causes else ""
 
     def _reflector(self, resource: Any, cache: Cache[Any], selector: str) -> Reflector[Any]:
         return Reflector(
