@@ -8,6 +8,7 @@ a watch which was cut in between begins with a list. Pure; `now` is monotonic.
 
 from __future__ import annotations
 
+import re
 from typing import Final, TypeVar
 
 import msgspec
@@ -20,6 +21,7 @@ from isthmus.router.plan.eventstream import Event
 MAX_POOLS: Final = 20_000
 CHANGES: Final = frozenset({"added", "changed"})
 REMOVED: Final = "removed"
+_VERSION: Final = re.compile(r"[!#-~]{1,128}")
 SYNCED: Final = "synced"
 
 _T = TypeVar("_T")
@@ -57,7 +59,7 @@ class Follower:
         _check_count(told)
         self._told = told
         self._directory.replace(told.values(), complete=found.complete, now=now)
-        self.version = found.version
+        self.version = _usable(found.version)
 
     def began(self) -> str:
         """A watch begins; the version from which it is to resume, empty for none."""
@@ -105,7 +107,12 @@ class Follower:
                     self._directory.remove(pool_id)
         if changed is not None or synced.complete != self._directory.complete:
             self._directory.replace(self._told.values(), complete=synced.complete, now=now)
-        self.version = synced.version
+        self.version = _usable(synced.version)
+
+
+def _usable(version: str) -> str:
+    """The version, where it can be put into a header; else none, so that there is always a whole list."""
+    return version if _VERSION.fullmatch(version) else ""
 
 
 def _check_count(found: dict[str, Pool] | dict[str, Pool | None]) -> None:

@@ -162,6 +162,19 @@ def test_synced_of_the_same_completeness_must_keep_doubts_as_they_are() -> None:
     assert world.known == ["a", "b"]
 
 
+@pytest.mark.covers("PW-7")
+@pytest.mark.parametrize("version", ["", "a\nb", 'a"b', "a b", "é", "x" * 129])
+def test_version_that_fits_no_header_must_not_be_resumed_from(version: str) -> None:
+    world = World()
+    found = PoolList(version=version, complete=True, mode="mcs", pools=(A,))
+    world.follower.listed(found, 0.0)
+    assert (world.known, world.follower.began()) == (["a"], "")
+    world.take(told("added", B), synced(version))
+    assert (world.known, world.follower.began()) == (["b"], "")
+    world.take(synced("x" * 128))
+    assert world.follower.began() == "x" * 128
+
+
 @pytest.mark.parametrize(
     "event",
     [
