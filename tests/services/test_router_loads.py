@@ -141,6 +141,17 @@ async def test_sample_of_another_run_of_the_relay_must_not_count(relay: Relay) -
         await until(lambda: cost(found, each)[1] == "own_request_count")
 
 
+async def test_relay_must_be_asked_through_the_proxy_of_the_environment(
+    relay: Relay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", relay.server.url)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    each = with_relays("a", "http://relay.test:5561/")
+    async with reading(each) as (found, _):
+        await until(lambda: cost(found, each) == (3, "request_count"))
+    assert relay.server.requests[0].target == "http://relay.test:5561/v1/load"
+
+
 async def test_second_relay_must_be_asked_where_the_first_is_dead(relay: Relay) -> None:
     each = with_relays("a", f"http://127.0.0.1:{free_port()}", relay.server.url)
     async with reading(each) as (found, _):

@@ -315,3 +315,17 @@ async def test_authority_that_cannot_be_read_must_be_a_problem_that_passes(tmp_p
         await router.has_problem("ca.pem")
         ca.write_bytes(authority.pem)
         await router.knows("a")
+
+
+async def test_service_must_be_asked_through_the_proxy_of_the_environment(
+    service: ScriptedDiscovery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", service.url)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    async with following("http://discovery.test:8080") as router:
+        await router.knows("a", "b")
+        await until(lambda: service.watchers == 1)
+    assert [each.target for each in service.server.requests] == [
+        "http://discovery.test:8080/pools",
+        "http://discovery.test:8080/pools/watch?from=v1",
+    ]
