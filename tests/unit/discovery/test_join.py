@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import pytest
+from msgspec.structs import replace
 
-from isthmus.api.endpointslices import EndpointSlice
+from isthmus.api.endpointslices import EndpointPort, EndpointSlice
 from isthmus.api.pools import Registration
 from isthmus.discovery.plan.imports import ServiceImport, of_karmada, of_mcs
 from isthmus.discovery.plan.join import KARMADA, MCS, REGISTRATIONS, Joined, Suffixes, join
@@ -190,3 +191,34 @@ def test_slices_of_one_service_must_be_merged() -> None:
         "http://10.1.0.8:8000",
         "http://10.1.0.9:8000",
     )
+
+
+@pytest.mark.covers("PW-12")
+def test_stranger_must_be_of_another_cluster_id_only_where_that_is_why_the_pool_is_missing() -> None:
+    slices = [mcs_slice("east", "chat-pool-relay", ready=False), mcs_slice("west", "chat-pool-relay")]
+    reasons = [(each.kind, each.reason) for each in _mcs([registration()], slices).unmatched]
+    assert reasons == [("registration", "relay_not_ready"), ("import", "no_registration")]
+
+
+@pytest.mark.covers("PW-12", "DS-15")
+def test_relay_that_is_ready_at_no_port_of_its_name_must_say_so() -> None:
+    each = mcs_slice("east", "chat-pool-relay")
+    ports = (EndpointPort(name="a", port=1), EndpointPort(name="b", port=2))
+    (missing,) = _mcs([registration()], [replace(each, ports=ports)]).unmatched
+    assert missing.reason == "no_port"
+
+
+@pytest.mark.covers("PW-12")
+@pytest.mark.parametrize(
+    ("count", "text"), [(2, "c0, c1;"), (5, "c0, c1, c2, c3, c4;"), (6, "c4 and others;")]
+)
+def test_clusters_that_have_the_name_must_be_told_five_at_most(count: int, text: str) -> None:
+    slices = [mcs_slice(f"c{number}", "chat-pool-relay") for number in range(count)]
+    (missing,) = [each for each in _mcs([registration()], slices).unmatched if each.kind == "registration"]
+    assert text in missing.message
+    assert ("others" in missing.message) == (count > 5)
+
+
+@pytest.mark.covers("DS-16", "PW-12")
+def test_service_that_is_only_the_suffix_must_be_nobodys_relay() -> None:
+    assert _mcs([], [mcs_slice("east", "-pool-relay")]).unmatched == ()

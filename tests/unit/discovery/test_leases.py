@@ -80,3 +80,56 @@ def test_expired_registration_that_comes_again_must_change_the_list() -> None:
     leases = Leases(1.0)
     leases.put(registration(), 0.0)
     assert leases.put(registration(), 5.0) == (Verdict.NEW, True)
+
+
+@pytest.mark.covers("PW-6")
+def test_lease_must_be_over_at_the_very_moment_of_its_end() -> None:
+    leases = Leases(15.0)
+    leases.put(registration(), 0.0)
+    assert leases.put(registration(), 15.0) == (Verdict.NEW, True)
+    assert leases.remove(KEY, "a", 30.0) is Verdict.UNKNOWN
+
+
+@pytest.mark.covers("PW-6")
+def test_what_is_over_must_be_kept_for_twenty_leases_and_not_longer() -> None:
+    leases = Leases(1.0)
+    leases.put(registration(revision=5), 0.0)
+    leases.forget(1.0 + module.FORGET_LEASES)
+    assert leases.put(registration(revision=4), 21.0)[0] is Verdict.STALE_REVISION
+    leases.forget(1.1 + module.FORGET_LEASES)
+    assert leases.put(registration(revision=4), 21.1)[0] is Verdict.NEW
+
+
+@pytest.mark.covers("PW-2")
+def test_replaced_runs_must_be_remembered_as_far_as_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_POOLS", 2)
+
+    def comes_back(*names: str) -> list[bool]:
+        """Whether the run `old` of each pool is taken after it withdrew and `forget`, while `new` holds."""
+        leases = Leases(1.0)
+        for name in names:
+            leases.put(registration(name=name, run="old"), 0.0)
+            leases.remove(registration(name=name).key, "old", 0.0)
+        leases.forget(0.5)
+        taken = []
+        for name in names:
+            leases.put(registration(name=name, run="new"), 0.5)
+            verdict, _ = leases.put(registration(name=name, run="old"), 0.5)
+            taken.append(verdict is not Verdict.STALE_INCARNATION)
+            leases.remove(registration(name=name).key, "", 0.5)
+        return taken
+
+    assert comes_back("a", "b") == [False, False]
+    assert comes_back("a", "b", "c") == [True, False, False]
+
+
+@pytest.mark.covers("PW-2")
+def test_replaced_run_of_a_pool_that_holds_must_not_be_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_POOLS", 1)
+    leases = Leases(1.0)
+    leases.put(registration(name="gone"), 0.0)
+    leases.remove(registration(name="gone").key, "a", 0.0)
+    leases.put(registration(run="old"), 0.0)
+    leases.put(registration(run="new"), 0.0)
+    leases.forget(0.5)
+    assert leases.put(registration(run="old"), 0.5)[0] is Verdict.STALE_INCARNATION
