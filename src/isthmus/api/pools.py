@@ -9,7 +9,6 @@ IDs are SHA-256 with a prefix of their own, since Python has no BLAKE3. Pure.
 from __future__ import annotations
 
 import hashlib
-import ipaddress
 import re
 from collections.abc import Iterator
 from typing import Any, Final, TypeVar
@@ -343,12 +342,8 @@ def check_url(field: str, url: str) -> None:
 
 
 def endpoint_url(scheme: str, address: str, port: int) -> str:
-    """The URL of an endpoint's address, an IPv6 one in brackets (DS-15)."""
-    try:
-        version = ipaddress.ip_address(address).version
-    except ValueError:
-        version = 4
-    return f"{scheme}://[{address}]:{port}" if version == 6 else f"{scheme}://{address}:{port}"
+    """The URL of an endpoint's address, an IPv6 one, which alone has colons, in brackets (DS-15)."""
+    return f"{scheme}://[{address}]:{port}" if ":" in address else f"{scheme}://{address}:{port}"
 
 
 def _in(path: str, pool: Pool) -> None:
