@@ -69,6 +69,10 @@ ROOMS: Final = {
         ("src/isthmus/router/plan/*.py",),
         ("tests/unit/router/plan", "tests/property/router"),
     ),
+    "retries": Room(
+        ("src/isthmus/router/proxy.py",),
+        ("tests/services/test_router.py",),
+    ),
     "discovery": Room(
         ("src/isthmus/discovery/plan/*.py",),
         ("tests/unit/discovery/plan", "tests/unit/discovery", "tests/property/discovery"),
