@@ -66,6 +66,7 @@ bench: setup controlplane ## requests, CPU and memory beside the Go implementati
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.pools
 	$(BIN)/python -m benchmarks.router
+	$(BIN)/python -m benchmarks.discovery
 
 .PHONY: coverage
 coverage: setup controlplane ## all tests with coverage of src/

@@ -163,12 +163,13 @@ def _merge(slices: Iterable[EndpointSlice]) -> Endpoints:
     http: set[tuple[str, int]] = set()
     total = count = 0
     for each in slices:
-        ready = [endpoint.addresses[0] for endpoint in each.all if endpoint.ready and endpoint.addresses]
-        total, count = total + len(each.all), count + len(ready)
+        endpoints = each.all
+        ready = [endpoint.addresses[0] for endpoint in endpoints if endpoint.ready and endpoint.addresses]
+        total, count = total + len(endpoints), count + len(ready)
         for name, pairs in (("grpc", grpc), ("http", http)):
-            port = each.port(name)
+            port = each.port(name) if ready else None
             if port is not None:
-                pairs.update((address, port) for address in ready)
+                pairs.update([(address, port) for address in ready])
     return Endpoints(tuple(sorted(grpc)[:MAX_ENDPOINTS]), tuple(sorted(http)[:MAX_ENDPOINTS]), total, count)
 
 
