@@ -210,7 +210,8 @@ def _bring_up(scene: GlobalScene, story: Story) -> str:
     """Return the router's address on this machine once it serves the pools of both clusters."""
     story.say("Cilium's controllers for the Multi-Cluster Services API start in each")
     scene.start_mesh()
-    story.say(f"kubectl apply -f {globalscene.MANIFEST}  # in {ROUTER}")
+    for path in globalscene.MANIFESTS:
+        story.say(f"kubectl apply -f {path}  # in {ROUTER}")
     scene.apply_router_cluster()
     discovery, router = scene.local_url("discovery"), scene.local_url("router")
     story.say(f"discovery service: {discovery}/pools  router: {router}  its page: {router}/ui")

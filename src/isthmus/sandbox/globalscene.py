@@ -2,7 +2,7 @@
 
 cli/globaldemo.py tells the story and calls this, and so do the tests of the whole. In `east` and `west` a
 graph with real frontends (openai.py) and a relay, each made by an operator of its own; in `router` the
-discovery service and the router, from examples/global. Everything here blocks and is what a person with
+discovery service and the router, as in the examples. Everything here blocks and is what a person with
 kubectl does; the waits are bounded. What carries exports from cluster to cluster is not ours (cilium.py).
 """
 
@@ -13,7 +13,6 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final
 
 from isthmus.errors import WorldError
@@ -34,10 +33,10 @@ ROUTER: Final = "router"
 NAMES: Final = (EAST, WEST, ROUTER)
 WORKLOADS: Final = (EAST, WEST)
 SERVING: Final = "serving"
-SYSTEM: Final = "isthmus"
+SYSTEM: Final = "isthmus-system"
 POOL: Final = "chat"
 MODEL: Final = "example/tiny"
-MANIFEST: Final = "examples/global/router-cluster.yaml"
+MANIFESTS: Final = ("examples/discovery/mcs.yaml", "examples/router/deployment.yaml")
 PORTS: Final = {"discovery": 8080, "router": 8000}
 HEARTBEAT_S: Final = 1
 LEASE_S: Final = 4
@@ -93,14 +92,16 @@ class GlobalScene:
     # The router cluster
 
     def apply_router_cluster(self) -> None:
-        """Discovery service and router, as in MANIFEST, with an image that the sandbox runs."""
+        """Discovery service and router, as in MANIFESTS, with an image that the sandbox runs; and the pools'
+        namespace, without which nothing is imported."""
+        self.apply(ROUTER, namespace(SERVING))
         for obj in router_cluster():
             self.apply(ROUTER, obj)
 
     def service_url(self, name: str) -> str:
         """The cluster IP of `discovery` or `router` as a URL; real pods of all clusters reach it."""
         path = COLLECTIONS["Service"].format(SYSTEM)
-        spec = self.cluster(ROUTER).request(f"{path}/{name}")["spec"]
+        spec = self.cluster(ROUTER).request(f"{path}/isthmus-{name}")["spec"]
         return f"http://{spec['clusterIP']}:{spec['ports'][0]['port']}"
 
     def local_url(self, name: str) -> str:
@@ -186,7 +187,7 @@ class GlobalScene:
 
     def apply_pool(self, name: str, discovery: str) -> None:
         """The graph and the relay of a workload cluster."""
-        self.apply(name, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SERVING}})
+        self.apply(name, namespace(SERVING))
         for obj in (graph(name), relay(name, discovery)):
             self.apply(name, obj)
 
@@ -211,11 +212,11 @@ def crds() -> list[Raw]:
 
 
 def router_cluster() -> list[Raw]:
-    """The objects of MANIFEST for the demo: its image, and leases short enough to be watched."""
+    """The objects of MANIFESTS for the demo: its image, and leases short enough to be watched."""
     import yaml
 
-    path: Path = places.clone() / MANIFEST
-    objects: list[Raw] = [each for each in yaml.safe_load_all(path.read_text("utf-8")) if each]
+    texts = [(places.clone() / path).read_text("utf-8") for path in MANIFESTS]
+    objects: list[Raw] = [each for text in texts for each in yaml.safe_load_all(text) if each]
     for obj in objects:
         if obj["kind"] != "Deployment":
             continue
@@ -225,6 +226,11 @@ def router_cluster() -> list[Raw]:
             leases = {"heartbeat-interval": HEARTBEAT_S, "lease-duration": LEASE_S}
             container["args"] += [f"--{flag}-secs={seconds}" for flag, seconds in leases.items()]
     return objects
+
+
+def namespace(name: str) -> Raw:
+    """A namespace."""
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
 
 
 def operator_configuration() -> Raw:
