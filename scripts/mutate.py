@@ -70,7 +70,7 @@ ROOMS: Final = {
         ("tests/unit/router/plan", "tests/property/router"),
     ),
     "retries": Room(
-        ("src/isthmus/router/proxy.py",),
+        ("src/isthmus/router/proxy.py", "src/isthmus/router/upstream.py"),
         ("tests/services/test_router.py",),
     ),
     "discovery": Room(

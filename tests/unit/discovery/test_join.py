@@ -222,3 +222,25 @@ def test_clusters_that_have_the_name_must_be_told_five_at_most(count: int, text:
 @pytest.mark.covers("DS-16", "PW-12")
 def test_service_that_is_only_the_suffix_must_be_nobodys_relay() -> None:
     assert _mcs([], [mcs_slice("east", "-pool-relay")]).unmatched == ()
+
+
+@pytest.mark.covers("R37", "PW-12")
+@pytest.mark.parametrize(
+    ("slices", "clusters", "told"),
+    [
+        (["east"], [], [("registration", "import_withdrawn")]),
+        (
+            ["east", "west"],
+            ["west"],
+            [("registration", "cluster_id_differs"), ("import", "cluster_id_differs")],
+        ),
+        (["west"], [], [("registration", "no_relay_import")]),
+    ],
+)
+def test_leftovers_must_be_told_as_what_they_are(
+    slices: list[str], clusters: list[str], told: list[tuple[str, str]]
+) -> None:
+    service = "chat-pool-relay"
+    found = [mcs_slice(cluster, service) for cluster in slices]
+    joined = _mcs([registration()], found, [service_import(service, clusters)])
+    assert [(each.kind, each.reason) for each in joined.unmatched] == told

@@ -44,10 +44,10 @@ def test_changes_must_be_told_from_the_last_time_that_a_list_was_of_that_version
 
 
 @pytest.mark.covers("PW-9", "DS-8")
-def test_changes_between_two_lists_must_be_removals_first() -> None:
-    old = Listing([pool("a"), pool("b")], complete=True, mode="mcs")
+def test_changes_between_two_lists_must_be_removals_first_and_no_more() -> None:
+    old = Listing([pool("a"), pool("b"), pool("d")], complete=True, mode="mcs")
     changed = pool("b", zone="z")
-    new = Listing([changed, pool("c")], complete=True, mode="mcs")
+    new = Listing([changed, pool("c"), pool("d")], complete=True, mode="mcs")
     assert new.changes_from(old) == (
         Change("removed", pool("a")),
         Change("changed", changed),
