@@ -86,7 +86,7 @@ def test_kept_demo_must_go_on_serving() -> None:
     assert leftovers.running() == []
 
 
-@pytest.mark.parametrize("after", ["west is ready", "router: http", "ask for example/tiny", "is lost"])
+@pytest.mark.parametrize("after", ["west is ready", "router: http", "is lost"])
 def test_interrupted_demo_must_take_everything_back(state_home: Path, after: str) -> None:
     with subprocess.Popen(DEMO, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
