@@ -92,6 +92,7 @@ class Discovered:
         self._directory = directory
         self._follower = Follower(directory)
         self._seen = directory.version
+        self._logged = ""
         self._clock = clock
         self._changed = changed
         self._credentials: Credentials = Fixed() if source.token is None else TokenFile(source.token)
@@ -119,8 +120,9 @@ class Discovered:
         if self._tls is not None:
             self._tls.renew()
         text = str(problem)[:MAX_PROBLEM] or type(problem).__name__
-        if text != self.heard.problem:
+        if text != self._logged:
             log.warning("discovery service not heard", url=self._base, error=text)
+        self._logged = text
         self.heard.problem = text
 
     async def _ask(
@@ -179,6 +181,7 @@ class Discovered:
                 for event in stream.feed(piece):
                     self._follower.take(event, now)
                 self._heard(now)
+                self._logged = ""
 
     def _heard(self, now: float) -> None:
         self.heard.now()
