@@ -49,6 +49,12 @@ test: setup controlplane helm redis ## everything that must hold
 	$(PYTEST) $(FAST) tests/unit tests/property
 	$(PYTEST) -q -p no:randomly tests/services tests/cli tests/chart tests/apiserver
 
+.PHONY: test-multicluster
+test-multicluster: setup controlplane ## pools over Cilium's and Karmada's Multi-Cluster Services, both built once per machine
+	@$(BIN)/isthmus sandbox build cilium
+	@$(BIN)/isthmus sandbox build karmada
+	$(PYTEST) -q -p no:randomly tests/multicluster
+
 .PHONY: controlplane
 controlplane: setup ## build the control plane once per machine
 	@$(BIN)/isthmus sandbox build

@@ -34,6 +34,7 @@ def refusal(*arguments: str) -> str:
     ("arguments", "words"),
     [
         (("up", "--clusters", "0"), "--clusters 0: must be 1 to 16"),
+        (("up", "--mcs", "cilium"), "--mcs cilium joins clusters: --clusters 2 or more"),
         (("up", "--nodes", "1001"), "--nodes 1001: must be 1 to 1000"),
         (("up", "--name", "../x"), "--name '../x'"),
         (("up", "--ready-delay", "-1"), "must not be negative"),

@@ -68,34 +68,46 @@ def build(program: str) -> None:
 @name_option
 @click.option("--clusters", type=int, default=1, show_default=True, help="How many control planes.")
 @click.option("--nodes", type=int, default=1, show_default=True, help="How many Nodes each has.")
+@click.option(
+    "--mcs", type=click.Choice(["cilium", "karmada"]), help="Join the clusters; builds it first, once."
+)
 @click.option("--audit", is_flag=True, help="Log every request (`logs audit-0`).")
 @click.option("--detach", is_flag=True, help="Return when it is ready; `down` ends it.")
 @click.option("--crds/--no-crds", default=True, show_default=True, help="Install Isthmus' own CRDs.")
 @click.option("--ready-delay", type=float, default=0.0, help="Seconds from binding to Ready.")
 @click.option("--ready-jitter", type=float, default=0.0, help="Up to so many seconds more, by chance.")
 @click.option("--delete-delay", type=float, default=0.0, help="Seconds that a deleted pod takes to end.")
-def up(name: str, detach: bool, crds: bool, **options: Any) -> None:
+def up(name: str, detach: bool, crds: bool, mcs: str | None, **options: Any) -> None:
     """Start a sandbox, and keep it until Ctrl-C (with --detach: until `down`)."""
     from isthmus.api import crd
     from isthmus.sandbox import NodeSettings, Sandbox
     from isthmus.sandbox import build as builder
+    from isthmus.sandbox.programs import ALL
 
     delays = {f"{key}_s": options.pop(key) for key in ("ready_delay", "ready_jitter", "delete_delay")}
     if any(seconds < 0 for seconds in delays.values()):
         raise UserError("--ready-delay, --ready-jitter and --delete-delay: must not be negative")
+    if mcs and options["clusters"] < 2:
+        raise UserError(f"--mcs {mcs} joins clusters: --clusters 2 or more")
     began = time.monotonic()
     with progress_view() as progress, failing_clearly():
         programs = builder.ensure(progress)
+        if mcs:
+            ALL[mcs].ensure(progress)
         sandbox = Sandbox.start(
             name,
             detached=detach,
             ephemeral=False,
+            inert=(0,) if mcs == "karmada" else (),
             crds=crd.definitions() if crds else (),
             node=NodeSettings(**delays),
             programs=programs,
             on_step=progress.show,
             **options,
         )
+        if mcs:
+            progress.show(f"starting {mcs}")
+            _join(sandbox, mcs)
     click.echo(f"up after {time.monotonic() - began:.1f} s", err=True)
     for each in sandbox.clusters:
         click.echo(f"export KUBECONFIG={each.kubeconfig()}")
@@ -337,6 +349,22 @@ def failing_clearly() -> Iterator[None]:
         yield
     except WorldError as error:
         raise UserError(str(error)) from error
+
+
+def _join(sandbox: Sandbox, mcs: str) -> None:
+    """Start an implementation of the Multi-Cluster Services API, for which clusters are cluster-0 and so
+    on; the first is Karmada's control plane."""
+    from isthmus.sandbox import cilium, karmada
+
+    names = [f"cluster-{each.index}" for each in sandbox.clusters]
+    try:
+        if mcs == "cilium":
+            cilium.start(sandbox, names)
+        else:
+            karmada.start(sandbox, names[1:])
+    except BaseException:
+        sandbox.stop()
+        raise
 
 
 def _stay(sandbox: Sandbox) -> None:
