@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 import socket
 import subprocess
@@ -13,6 +14,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from isthmus.cli.discovery import command
 from isthmus.cli.main import main
 from tests.support.discoveries import registration
 from tests.support.eventually import eventually
@@ -95,6 +97,13 @@ def test_flag_that_cannot_be_must_end_the_start(
 ) -> None:
     code, told = run(*arguments)
     assert (code, problem in told) == (2, True), told
+
+
+def test_flags_must_be_those_of_the_documentation() -> None:
+    text = (ROOT / "docs" / "discovery.md").read_text().partition("## Flags")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `--")]
+    named = set(re.findall(r"--[a-z-]+", " ".join(rows)))
+    assert named == {option for each in command.params for option in each.opts}
 
 
 @pytest.mark.covers("DS-1")
