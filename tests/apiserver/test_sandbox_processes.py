@@ -44,9 +44,9 @@ def pods(sandbox: Sandbox) -> Pods:
 class Pods:
     """Pods of one namespace, and requests to them as another pod would send them."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, namespace: str = "") -> None:
         self.cluster = cluster
-        self.namespace = make_namespace(cluster)
+        self.namespace = make_namespace(cluster, name=namespace)
         self.path = f"/api/v1/namespaces/{self.namespace}/pods"
 
     def create(self, name: str = "p", *arguments: str, label: str = "", **changes: Any) -> None:
@@ -207,6 +207,31 @@ def test_services_must_lead_to_ready_pods_by_address_from_any_cluster_and_by_nam
                 time.sleep(0.05)
     assert ask(sandbox.cluster(1), f"http://{names[0]}{MODELS}").status == 502
     assert steer(sandbox.cluster(1), "proxy") == sandbox.cluster(1).proxy
+
+
+def test_import_without_endpoints_must_lead_to_the_cluster_that_exports_it(
+    pods: Pods, sandbox: Sandbox
+) -> None:
+    """Some implementations write no endpoint slices beside the Service that they derive from an import."""
+    pods.expose("web")
+    pods.create("one", "--name", "one", label="web")
+    importer = Pods(sandbox.cluster(1), pods.namespace)
+    owner = {
+        "apiVersion": "multicluster.x-k8s.io/v1beta1",
+        "kind": "ServiceImport",
+        "name": "web",
+        "uid": "u",
+    }
+    derived = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "derived-x", "ownerReferences": [owner]},
+        "spec": {"ports": [{"name": "http", "port": 80}]},
+    }
+    path = f"/api/v1/namespaces/{pods.namespace}/services"
+    address = importer.cluster.request(path, method="POST", body=derived)["spec"]["clusterIP"]
+    pods.wait(ready, "one")
+    pods.until(lambda: ask(importer.cluster, f"http://{address}{MODELS}").status == 200)
 
 
 def test_pods_of_a_service_must_take_turns(pods: Pods) -> None:

@@ -22,7 +22,7 @@ async def test_frontends_must_be_asked_through_the_proxy(monkeypatch: pytest.Mon
     asked: set[tuple[str, int]] = set()
     async with serving(Frontend()) as frontend, asyncio.TaskGroup() as group:
 
-        def find(host: str, port: int) -> int:
+        async def find(host: str, port: int) -> int:
             asked.add((host, port))
             found: int = frontend.port
             return found

@@ -44,7 +44,7 @@ async def server() -> AsyncIterator[Server]:
 async def connect(server: Server) -> AsyncIterator[Connect]:
     """Connects to a proxy that finds the server at the pod's address."""
 
-    def find(host: str, port: int) -> int:
+    async def find(host: str, port: int) -> int:
         assert (host, port) == POD
         return server.port
 

@@ -93,9 +93,9 @@ def private_controlplane() -> Iterator[StartSandbox]:
         sandbox.stop()
 
 
-def make_namespace(cluster: Cluster, prefix: str = "test") -> str:
+def make_namespace(cluster: Cluster, prefix: str = "test", *, name: str = "") -> str:
     """Create a namespace, and wait until its service account is there, without which no pod is admitted."""
-    name = f"{prefix}-{secrets.token_hex(3)}"
+    name = name or f"{prefix}-{secrets.token_hex(3)}"
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
     cluster.request("/api/v1/namespaces", method="POST", body=body)
     deadline = time.monotonic() + 15

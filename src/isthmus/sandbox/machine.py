@@ -10,6 +10,7 @@ code is given nothing but what it reads anywhere: KUBECONFIG, HTTP_PROXY and wha
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import sys
@@ -31,6 +32,7 @@ from isthmus.sandbox.services import Services
 from isthmus.sandbox.settings import NODE, Folder
 from isthmus.sandbox.workload import Command, Workload
 
+SYNC_S: Final = 5.0
 TOKEN_S: Final = 30 * 24 * 3600
 """Life of a pod's token. It ends with the pod, so nobody has to renew it."""
 
@@ -64,9 +66,18 @@ class Machine:
         self._needed = asyncio.Event()
 
     async def run(self) -> None:
-        """Know the cluster's Services from the first real pod on, until cancelled."""
+        """Know the cluster's Services from when they are first needed, until cancelled."""
         await self._needed.wait()
         await self._services.run()
+
+    async def know_services(self) -> None:
+        """Return once the cluster's Services are known, or after `SYNC_S` if it does not answer."""
+        if not self._needed.is_set():
+            self._network.services[self._index] = self._services
+            self._needed.set()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SYNC_S):
+                await self._services.wait_synced()
 
     def wants(self, pod: Pod) -> bool:
         """Whether the pod is of our image, so that its first container is a process."""
@@ -75,9 +86,6 @@ class Machine:
     async def start(self, pod: Pod, address: str) -> Workload:
         """Prepare the pod's process; the caller runs it. Raises CannotStart, and ApiError where the API
         server does not have what is needed."""
-        if not self._needed.is_set():
-            self._network.services[self._index] = self._services
-            self._needed.set()
         namespace, name = pod.key
         manifest = _manifest.decode(await self._client.get_raw(f"/api/v1/namespaces/{namespace}/pods/{name}"))
         values = {each: await self._read(namespace, *each) for each in wanted_values(manifest)}

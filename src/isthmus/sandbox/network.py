@@ -70,15 +70,23 @@ class Network:
         for address in list(self._pods):
             self.close(address)
 
+    @staticmethod
+    def is_pod(host: str) -> bool:
+        """Whether it is the address of a pod, so that it can be found without knowing any Service."""
+        try:
+            return ipaddress.ip_address(host) in NETWORK
+        except ValueError:
+            return False
+
     def find(self, host: str, port: int, *, cluster: int) -> int:
         """The loopback port for a connection from a pod of `cluster` to a pod's address, a cluster IP of any
         cluster, or `SERVICE.NAMESPACE` with or without `.svc` and `.svc.cluster.local`. Raises NoRoute."""
+        if self.is_pod(host):
+            return self._pod_port(host, port)
         try:
-            address = ipaddress.ip_address(host)
+            ipaddress.ip_address(host)
         except ValueError:
             return self._pod_port(*self._named(host, port, cluster))
-        if address in NETWORK:
-            return self._pod_port(host, port)
         for view in self.services.values():
             imported = view.import_of(host)
             target = (

@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -33,7 +33,7 @@ BACKLOG: Final = 1024
 DROPPED: Final = (b"connection", b"proxy-connection", b"proxy-authorization", b"keep-alive")
 """Headers that speak to the proxy alone."""
 
-Find = Callable[[str, int], int]
+Find = Callable[[str, int], Awaitable[int]]
 """Host and port to a loopback port; raises NoRoute."""
 
 
@@ -112,7 +112,7 @@ class Proxy:
             head = await reader.readuntil(b"\r\n\r\n")
         try:
             order = read_order(head)
-            port = self._find(order.host, order.port)
+            port = await self._find(order.host, order.port)
             async with asyncio.timeout(CONNECT_S):
                 upstream = await asyncio.open_connection(LOOPBACK, port, limit=PIECE_BYTES)
         except BadRequest as error:

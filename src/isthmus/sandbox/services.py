@@ -1,6 +1,6 @@
 """Services and endpoint slices of one cluster, as kube-proxy would know them: who answers for a cluster IP.
 
-machine.py runs one from the first real pod on; network.py asks. Both kinds are watched, so that what was
+machine.py runs one from when it is first needed; network.py asks. Both kinds are watched, so that what was
 known last holds while the API server is away. Ready endpoints of all slices of a Service take turns. A
 Service that an MCS implementation derived from an import has its endpoints in slices as any other, or, where
 the implementation writes none, in the exporting cluster alone (`import_of`).
@@ -124,6 +124,11 @@ class Services:
         async with asyncio.TaskGroup() as group:
             for each in self._reflectors:
                 group.create_task(each.run())
+
+    async def wait_synced(self) -> None:
+        """Return once all have been seen."""
+        for each in self._reflectors:
+            await each.synced.wait()
 
     def endpoint_of(self, address: str, port: int) -> Target | None:
         """See network.ServiceView."""

@@ -33,10 +33,8 @@ from isthmus.kube.client import Client
 from isthmus.sandbox import bootstrap, cluster, control, pki, places, podstatus, ports, processes
 from isthmus.sandbox.addresses import Addresses
 from isthmus.sandbox.component import Component, ComponentFailed
-from isthmus.sandbox.machine import Machine
-from isthmus.sandbox.network import Network, NoRoute
+from isthmus.sandbox.fabric import Fabric
 from isthmus.sandbox.node import SimulatedNode
-from isthmus.sandbox.proxy import Proxy
 from isthmus.sandbox.settings import ADMIN, NODE, USERS, Folder, NodeSettings, Record, Spec, node_names
 
 log = logs.get(__name__)
@@ -66,14 +64,12 @@ class Supervisor:
         self._started = clock.now()
         self._servers: tuple[str, ...] = ()
         self._etcd = ""
-        self._proxies: tuple[str, ...] = ()
         self._held: list[socket.socket] = []
         self._components: dict[str, Component] = {}
         self._parts: dict[int, list[str]] = {}
         self._clients: list[Client] = []
         self._nodes: list[SimulatedNode] = []
-        self._network = Network()
-        self._machines: list[Machine] = []
+        self._fabric = Fabric(folder, clock)
         identity = processes.identify(os.getpid(), str(folder.path))
         assert identity is not None
         self._identity = identity
@@ -100,7 +96,7 @@ class Supervisor:
                 except* _Stopped:
                     pass
         finally:
-            self._network.close_all()
+            self._fabric.close()
             for held in self._held:
                 held.close()
 
@@ -126,7 +122,8 @@ class Supervisor:
         for index in range(spec.clusters):
             self._clients.append(await stack.enter_async_context(self._client(index, ADMIN)))
             node_client = await stack.enter_async_context(self._client(index, NODE))
-            self._machines.append(self._make_machine(index, node_client))
+            machine, proxy = self._fabric.add(node_client, port=self._reserve())
+            self._group.create_task(proxy.run())
             self._nodes.append(
                 SimulatedNode(
                     node_client,
@@ -134,7 +131,7 @@ class Supervisor:
                     addresses=addresses,
                     settings=spec.node,
                     clock=self._clock,
-                    machine=self._machines[index],
+                    machine=machine,
                 )
             )
         await asyncio.gather(*(self._bring_up_cluster(index) for index in range(spec.clusters)))
@@ -154,20 +151,6 @@ class Supervisor:
         self._group.create_task(self._nodes[index].run())
         await bootstrap.wait_usable(client, self._clock)
         await self._nodes[index].wait_synced()
-
-    def _make_machine(self, index: int, client: Client) -> Machine:
-        """Where the cluster's real pods run, with the proxy that carries their connections."""
-        proxy = Proxy(lambda host, port: self._network.find(host, port, cluster=index), port=self._reserve())
-        self._proxies = (*self._proxies, proxy.url)
-        self._group.create_task(proxy.run())
-        return Machine(
-            client,
-            index=index,
-            network=self._network,
-            folder=self._folder,
-            proxy=proxy.url,
-            clock=self._clock,
-        )
 
     def _write_credentials(self) -> None:
         folder = self._folder
@@ -279,7 +262,7 @@ class Supervisor:
             started=self._started,
             servers=self._servers,
             etcd=self._etcd,
-            proxies=self._proxies,
+            proxies=self._fabric.proxies,
             components={name: component.record for name, component in self._components.items()},
         )
         self._folder.write_private(self._folder.record, msgspec.json.encode(record))
@@ -291,7 +274,8 @@ class Supervisor:
             case "component":
                 await self._steer(request["name"], request["action"], request.get("grace_s", 0.0))
             case "find":
-                return {"port": self._find(request["cluster"], request["host"], request["port"])}
+                found = await self._fabric.find(request["cluster"], request["host"], request["port"])
+                return {"port": found}
             case "install-crds":
                 await self._install_crds(request["cluster"], request["crds"])
             case "node":
@@ -309,12 +293,6 @@ class Supervisor:
             case other:
                 raise UserError(f"the sandbox cannot {other!r}")
         return {"done": request["do"]}
-
-    def _find(self, index: int, host: str, port: int) -> int:
-        try:
-            return self._network.find(host, port, cluster=index)
-        except NoRoute as error:
-            raise WorldError(str(error)) from error
 
     async def _steer(self, name: str, action: str, grace_s: float) -> None:
         component = self._components.get(name)
@@ -341,13 +319,13 @@ class Supervisor:
         """Take a whole cluster away, processes of its pods and control plane, or bring it back."""
         parts = (f"apiserver-{index}", f"controller-manager-{index}", *self._parts.get(index, ()))
         if not on:
-            self._machines[index].power_off()
+            self._fabric.machines[index].power_off()
             for name in reversed(parts):
                 await self._steer(name, "stop", 0.0)
             return
         for name in parts:
             await self._steer(name, "start", 0.0)
-        self._machines[index].power_on()
+        self._fabric.machines[index].power_on()
 
     async def _install_crds(self, index: int, crds: list[Raw]) -> None:
         async with asyncio.timeout(READY_TIMEOUT_S):

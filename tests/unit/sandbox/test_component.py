@@ -40,12 +40,13 @@ def pid_of(server: Component) -> int:
 async def server(tmp_path: Path) -> AsyncIterator[Component]:
     """Runs until the test ends; notes each start, and says so when it is asked to end."""
     made = component(
-        tmp_path, "echo up >> starts; trap 'echo asked >> starts; exit 0' TERM; sleep 600 & wait"
+        tmp_path, "trap 'echo asked >> starts; exit 0' TERM; echo up >> starts; sleep 600 & wait"
     )
     async with asyncio.TaskGroup() as group:
         keeper = group.create_task(made.keep())
         made.start()
-        await until((tmp_path / "starts").exists)
+        (tmp_path / "starts").touch()
+        await until(lambda: "up" in (tmp_path / "starts").read_text())
         yield made
         keeper.cancel()
 
