@@ -161,3 +161,22 @@ def test_namespace_that_comes_later_must_get_its_imports(clusters: ClusterSet) -
     eventually(lambda: get(clusters[EAST], "ServiceImport", name, "one"))
     clusters.home.request("/api/v1/namespaces", method="POST", body=body)
     eventually(lambda: get(clusters.home, "ServiceImport", name, "one"))
+
+
+def test_cilium_that_starts_again_among_clusters_with_exports_never_dies(
+    clusters: ClusterSet, namespace: str
+) -> None:
+    """At v1.18.4 it would, were it told of the others at once (controlplane/cilium)."""
+    clusters.pool(EAST, namespace, "chat")
+    eventually(lambda: clusters.listed(namespace)["east/chat"])
+    for turn in range(3):
+        clusters.sandbox.steer("cilium-2", "restart")
+        name = f"after-{turn}"
+        address = clusters.service(EAST, namespace, name)
+        clusters.export(EAST, namespace, name)
+
+        def followed(name: str = name, address: str = address) -> None:
+            assert addresses(clusters.home, namespace, name) == {address}
+
+        eventually(followed)
+    assert clusters.sandbox.record.components["cilium-2"].restarts == 0
