@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,7 +49,7 @@ def _applied(pools: dict[str, Pool], changes: tuple[Change, ...]) -> dict[str, P
 @given(st.lists(LISTS, min_size=1, max_size=12), st.integers(0, 11))
 def test_changes_since_a_known_version_must_lead_to_the_list(lists: list[Listing], start: int) -> None:
     history = History()
-    for old, new in zip(lists, lists[1:], strict=False):
+    for old, new in itertools.pairwise(lists):
         if old.version != new.version:
             history.add(old.version, new.changes_from(old))
     begun = lists[start % len(lists)]
@@ -66,7 +68,7 @@ def test_version_must_be_the_same_exactly_where_the_list_is(one: Listing, other:
 @given(st.lists(LISTS, min_size=2, max_size=100))
 def test_history_must_be_bounded(lists: list[Listing]) -> None:
     history = History()
-    for old, new in zip(lists, lists[1:], strict=False):
+    for old, new in itertools.pairwise(lists):
         history.add(old.version, new.changes_from(old))
     assert len(history._steps) <= module.KEPT_CHANGES
 
