@@ -177,6 +177,11 @@ class ClusterSet:
             if each["namespace"] == namespace
         }
 
+    def imported(self, namespace: str) -> set[str]:
+        """The names of EndpointSlices with endpoints that the home cluster has in a namespace."""
+        found = find(self.home, "EndpointSlice", namespace)
+        return {each["metadata"]["name"] for each in found if each.get("endpoints")}
+
     def unmatched(self, namespace: str) -> dict[str, str]:
         """Of each registration that is no pool, as `cluster/name`, why."""
         return {
