@@ -109,6 +109,34 @@ def test_names_must_arrive_up_to_the_implementations_limit(clusters: ClusterSet,
     eventually(told)
 
 
+@pytest.mark.covers("R40")
+def test_operator_must_export_what_the_implementation_takes_and_say_what_it_does_not(
+    clusters: ClusterSet, namespace: str
+) -> None:
+    fits, longer = "f" * 44, "g" * 45
+    for name in (fits, longer):
+        clusters.apply_real_pool(EAST, namespace, name)
+    expected = {f"{fits}-pool-relay", f"{fits}-frontend"}
+    if clusters.implementation == KARMADA:
+        # Of the longer one the frontend's name has 54 characters, and the relay's 56.
+        expected |= {f"{longer}-frontend"}
+    else:
+        expected |= {f"{longer}-pool-relay", f"{longer}-frontend"}
+
+    def exported() -> None:
+        assert {
+            each["metadata"]["name"] for each in find(clusters[EAST], "ServiceExport", namespace)
+        } == expected
+        events = find(clusters[EAST], "Event", namespace)
+        told = {each["involvedObject"]["name"] for each in events if each["reason"] == "ServiceNameTooLong"}
+        assert told == ({longer} if clusters.implementation == KARMADA else set())
+
+    eventually(exported)
+    for name in (fits, longer):
+        for kind in ("DynamoPoolRelay", "DynamoGraphDeployment"):
+            delete(clusters[EAST], kind, namespace, name)
+
+
 @pytest.mark.covers("R42", "DS-14")
 def test_relay_without_a_ready_endpoint_must_be_told_and_come_back_by_itself(
     clusters: ClusterSet, namespace: str
