@@ -50,6 +50,10 @@ def start(sandbox: Sandbox, members: Sequence[str]) -> None:
     """
     if len(members) != len(sandbox.clusters) - 1 or len(set(members)) != len(members):
         raise UserError(f"{len(sandbox.clusters)} clusters are a control plane and as many members less one")
+    if 0 not in sandbox.folder.read_spec().inert:
+        raise UserError(
+            "the first cluster is to be Karmada's control plane: start the sandbox with inert=(0,)"
+        )
     _Karmada(sandbox).start(members)
 
 
@@ -225,8 +229,10 @@ class _Karmada:
                 if name.startswith("karmada-") and each.state == "failed"
             ]
             if failed or time.monotonic() > self._deadline:
-                logs = ", ".join(str(self._sandbox.folder.log(name)) for name in failed)
-                raise SandboxFailed(f"Karmada did not come up, until {what}{said} {logs}".rstrip())
+                tails = (
+                    self._sandbox.folder.log(name).read_text(errors="replace")[-2000:] for name in failed
+                )
+                raise SandboxFailed("\n".join((f"Karmada did not come up: {what}: not so{said}", *tails)))
             time.sleep(POLL_S)
 
 

@@ -6,10 +6,12 @@ import ipaddress
 from pathlib import Path
 from typing import cast
 
+import msgspec
 import pytest
 
 from isthmus.errors import UserError
-from isthmus.sandbox import Sandbox, karmada
+from isthmus.sandbox import Sandbox, build, karmada
+from isthmus.sandbox.settings import Folder, Spec
 
 HOOKS = """\
 kind: MutatingWebhookConfiguration
@@ -29,11 +31,23 @@ class Three:
 
     clusters = (0, 1, 2)
 
+    def __init__(self, folder: Path) -> None:
+        self.folder = Folder(folder)
+        programs = build.single(Path("/controlplane"))
+        self.folder.write_private(self.folder.spec, msgspec.json.encode(Spec(name="x", programs=programs)))
+
 
 @pytest.mark.parametrize("members", [(), ("east",), ("east", "east"), ("east", "west", "north")])
-def test_members_that_are_not_the_other_clusters_must_be_told(members: tuple[str, ...]) -> None:
+def test_members_that_are_not_the_other_clusters_must_be_told(
+    members: tuple[str, ...], tmp_path: Path
+) -> None:
     with pytest.raises(UserError, match="3 clusters are a control plane and as many members less one"):
-        karmada.start(cast(Sandbox, Three()), members)
+        karmada.start(cast(Sandbox, Three(tmp_path)), members)
+
+
+def test_control_plane_that_would_run_workloads_must_be_told(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"inert=\(0,\)"):
+        karmada.start(cast(Sandbox, Three(tmp_path)), ("east", "west"))
 
 
 def test_webhooks_must_be_asked_where_they_listen() -> None:
