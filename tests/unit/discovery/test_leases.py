@@ -125,11 +125,12 @@ def test_replaced_runs_must_be_remembered_as_far_as_there_is_room(monkeypatch: p
 
 @pytest.mark.covers("PW-2")
 def test_replaced_run_of_a_pool_that_holds_must_not_be_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_POOLS", 1)
+    monkeypatch.setattr(module, "MAX_POOLS", 2)
     leases = Leases(1.0)
-    leases.put(registration(name="gone"), 0.0)
-    leases.remove(registration(name="gone").key, "a", 0.0)
     leases.put(registration(run="old"), 0.0)
     leases.put(registration(run="new"), 0.0)
+    for name in ("gone", "gone-too"):
+        leases.put(registration(name=name), 0.0)
+        leases.remove(registration(name=name).key, "a", 0.0)
     leases.forget(0.5)
     assert leases.put(registration(run="old"), 0.5)[0] is Verdict.STALE_INCARNATION
