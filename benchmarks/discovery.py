@@ -9,6 +9,7 @@ Prints a table as docs/performance.md has it. The routers are one process, whose
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import statistics
@@ -34,6 +35,7 @@ CLUSTERS = 50
 WATCHERS, POLLERS = 64, 36
 ALL = WATCHERS + POLLERS
 CHANGES = 20
+SLOW = 500
 FRONTENDS = 2
 
 
@@ -193,7 +195,26 @@ async def serve(bench: Bench) -> None:
         await spread(bench)
         for reader in readers:
             reader.cancel()
+    await asyncio.sleep(1.0)
+    before = memory_mb(bench.pid, "VmRSS")
+    with contextlib.ExitStack() as stack:
+        for _ in range(SLOW):
+            stack.enter_context(slow_reader(int(bench.base.rpartition(":")[2])))
+            await asyncio.sleep(0.005)
+        await asyncio.sleep(5.0)
+        more = memory_mb(bench.pid, "VmRSS") - before
+        wall, cpu, _ = await measured(bench, bench.list)
+        row(f"a list beside {SLOW} that do not read theirs", f"{wall:.3f}", cpu, f"{more:.0f} MB more")
     row("peak memory", "", 0.0, f"{memory_mb(bench.pid):.0f} MB")
+
+
+def slow_reader(port: int) -> socket.socket:
+    """Who asks for the list and reads nothing of it."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    sock.connect(("127.0.0.1", port))
+    sock.send(b"GET /pools HTTP/1.1\r\nHost: discovery\r\n\r\n")
+    return sock
 
 
 def join_imports() -> None:

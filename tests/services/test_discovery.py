@@ -15,6 +15,7 @@ from isthmus.discovery.routes import Granting
 from tests.support.clock import FakeClock
 from tests.support.discoveries import registration
 from tests.support.discoveryrun import Asking, Running, discovering
+from tests.support.eventually import until
 from tests.support.http import parse_answers, request_bytes, talk
 
 PATH = "/pools/east/serving/chat"
@@ -313,6 +314,6 @@ async def test_service_that_ends_must_answer_who_waits(clock: FakeClock) -> None
         waiting = asyncio.get_running_loop().create_task(  # ended below
             talk(running.port, request_bytes("GET", target))
         )
-        await asyncio.sleep(0.05)
+        await until(lambda: any(each._answering for each in running.discovery.listener._connections))
     (answer,) = parse_answers(await waiting)
     assert answer.status == 200

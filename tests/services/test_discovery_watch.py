@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
@@ -99,7 +98,8 @@ async def test_watch_must_have_a_comment_where_nothing_happens(asking: Asking, c
     await clock.advance(20.0)
     async with asking.watching() as events:
         await events.until_synced()
-        await asyncio.sleep(0.05)  # until the service waits for the next event
+        due_s = clock.monotonic() + HEARTBEAT_S
+        await until(lambda: due_s in [at for at, _, future in clock._sleepers if not future.done()])
         await clock.advance(HEARTBEAT_S)
         assert (await events.next())[0] == ""
 
