@@ -15,6 +15,7 @@ import pytest
 
 from isthmus.errors import UserError
 from isthmus.sandbox import Sandbox, SandboxFailed, build, leftovers, processes
+from isthmus.sandbox import sandbox as sandboxes
 from isthmus.sandbox.processes import Identity
 from tests.support.controlplane import StartSandbox, start_sandbox
 
@@ -160,6 +161,20 @@ def test_server_that_cannot_start_must_fail_the_start_with_its_log(tmp_path: Pat
     programs = build.single(broken)
     with pytest.raises(SandboxFailed, match=r"etcd died 4 times(.|\n)*this is why"):
         Sandbox.start(programs=programs)
+    assert list(state_home.iterdir()) == []
+
+
+def test_start_that_is_interrupted_at_once_must_leave_no_folder(
+    state_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The supervisor is ended before it has come to the point where it could clean up by itself."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sandboxes, "_wait_ready", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        Sandbox.start()
     assert list(state_home.iterdir()) == []
 
 

@@ -204,6 +204,8 @@ class Sandbox:
             return cls(folder, process)
         except BaseException:
             _end_process(process)
+            if ephemeral:
+                leftovers.remove(folder)  # where it was ended before it could do so itself
             raise
 
     @classmethod
@@ -321,8 +323,9 @@ def _wait_ready(process: subprocess.Popen[bytes], on_step: Callable[[str], None]
 
 
 def _end_process(process: subprocess.Popen[bytes]) -> None:
-    if process.stdin is not None:
-        process.stdin.close()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
     if process.poll() is None:
         process.terminate()
         try:
