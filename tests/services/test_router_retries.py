@@ -1,0 +1,133 @@
+"""What a retry leaves behind: answers that were held back, headers, and counts."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from isthmus.api.pools import Location
+from isthmus.router.plan.breaker import BreakerSettings
+from isthmus.router.plan.selector import PolicySettings, PriorityRule
+from isthmus.router.proxy import SMALL_BYTES
+from tests.support.http import parse_answers, talk, until
+from tests.support.rawhttp import Request, Wire
+from tests.support.routers import MODEL, body, opened, request, routing
+
+FIRST_POOL = PolicySettings(
+    breaker=BreakerSettings(threshold=1000), priorities=(PriorityRule(0, 9, "c0/serving/pool-0"),)
+)
+TO_FIRST = body(nvext={"agent_hints": {"priority": 1}})
+ZERO, ONE = "c0/serving/pool-0", "c1/serving/pool-1"
+
+
+async def _good(_: Request, wire: Wire) -> None:
+    await wire.answer({"ok": True}, headers={"Content-Type": "application/json"})
+
+
+async def _half(_: Request, wire: Wire) -> None:
+    await wire.send(b'HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"half"')
+    wire.close()
+
+
+async def _chunked_503(_: Request, wire: Wire) -> None:
+    await wire.send(b"HTTP/1.1 503 X\r\nTransfer-Encoding: chunked\r\n\r\n")
+    await wire.chunk(b"busy")
+    await wire.end_chunked()
+
+
+@pytest.mark.covers("PW-18", "R46", "PW-20")
+@pytest.mark.parametrize(("first", "reason"), [(_half, "broken"), (_chunked_503, "failed")])
+async def test_answer_that_was_held_back_must_be_tried_elsewhere_and_counted(
+    tmp_path: Path, first: object, reason: str
+) -> None:
+    async with routing(tmp_path, first, _good, policy=FIRST_POOL) as r:  # type: ignore[arg-type] # a Handler
+        (answer,) = parse_answers(await talk(r.port, request(TO_FIRST)))
+        assert (answer.status, answer.json) == (200, {"ok": True})
+        assert r.value("gr_retries_total", reason=reason) == 1
+        assert r.value("gr_attempts_total", pool=ZERO, result=reason) == 1
+        assert r.value("gr_attempts_total", pool=ONE, result="ok") == 1
+        assert r.value("gr_requests_total", model=MODEL, pool=ONE, code="200") == 1
+        assert r.value("gr_request_duration_seconds_count", pool=ONE) == 1
+        assert (r.in_flight(), r.router.proxy.running) == (0, 0)
+
+
+@pytest.mark.covers("PW-18", "PW-20")
+async def test_first_tries_must_count_as_no_retries(tmp_path: Path) -> None:
+    async with routing(tmp_path, _good) as r:
+        await talk(r.port, request())
+        samples = next(iter(r.router.metrics.retries.collect())).samples
+        assert [each.value for each in samples] == []
+
+
+@pytest.mark.covers("D-24", "GR-24")
+async def test_long_answer_of_known_length_must_pass_as_it_comes_with_its_length(tmp_path: Path) -> None:
+    go = asyncio.Event()
+    size_bytes = 2 * SMALL_BYTES
+
+    async def long(_: Request, wire: Wire) -> None:
+        await wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\nfirst" % size_bytes)
+        await go.wait()
+        await wire.send(b"x" * (size_bytes - 5))
+
+    async with routing(tmp_path, long) as r:
+        reader, writer = await opened(r.port, request())
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert f"content-length: {size_bytes}" in head.decode().lower()
+        assert await reader.readexactly(5) == b"first"
+        go.set()
+        assert len(await reader.readexactly(size_bytes - 5)) == size_bytes - 5
+        writer.close()
+        await until(lambda: r.router.proxy.running == 0)
+
+
+@pytest.mark.covers("D-26", "PW-20")
+async def test_refusals_must_say_their_code_and_be_counted_without_made_up_names(tmp_path: Path) -> None:
+    async with routing(tmp_path, _good) as r:
+        (missing,) = parse_answers(await talk(r.port, request(body(model="made-up"))))
+        assert missing.json["error"]["code"] == "model_not_found"
+        assert "reasons" not in missing.json["error"]
+        labels = [each.labels for each in next(iter(r.router.metrics.requests.collect())).samples]
+        assert all(each["model"] != "made-up" and each["pool"] == "" for each in labels)
+        assert labels
+        assert r.router.proxy.running == 0
+
+
+@pytest.mark.covers("GR-24")
+async def test_answer_must_tell_of_the_choice_as_far_as_the_pool_is_known(tmp_path: Path) -> None:
+    leaving = asyncio.Event()
+
+    async def handler(_: Request, wire: Wire) -> None:
+        if leaving.is_set():
+            r.router.directory.remove(pool_id)
+        await wire.answer({"ok": True})
+
+    async with routing(tmp_path, handler) as r:
+        (pool,) = r.router.directory.pools
+        pool_id = pool.pool_id
+        seen = []
+        for location in (Location(), Location(region="eu"), Location(region="eu")):
+            r.router.directory.put(replace(pool, location=location))
+            (answer,) = parse_answers(await talk(r.port, request()))
+            assert answer.status == 200
+            assert answer.headers["x-dynamo-pool-id"] == pool_id
+            seen.append(answer.headers.get("x-dynamo-target-region"))
+            if len(seen) == 2:
+                leaving.set()
+        assert seen == [None, "eu", None]
+        assert r.in_flight() == 0
+
+
+@pytest.mark.covers("PW-18")
+async def test_pools_that_left_meanwhile_must_be_passed_over(tmp_path: Path) -> None:
+    async def handler(_: Request, wire: Wire) -> None:
+        for pool in r.router.directory.pools[1:]:
+            r.router.directory.remove(pool.pool_id)
+        await wire.answer({"said": 503}, 503)
+
+    async with routing(tmp_path, handler, _good, _good, policy=FIRST_POOL) as r:
+        (answer,) = parse_answers(await talk(r.port, request(TO_FIRST)))
+        assert (answer.status, answer.json) == (503, {"said": 503})
+        assert [len(each.requests) for each in r.backends] == [1, 0, 0]
