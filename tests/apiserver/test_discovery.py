@@ -400,7 +400,7 @@ async def test_rights_of_the_examples_must_be_enough_and_all_be_used(
     assert {each for each in asked if not each[0].startswith("/")} == granted
 
 
-@pytest.mark.parametrize("file", ["mcs.yaml", "karmada.yaml", "karmada-rights.yaml"])
+@pytest.mark.parametrize("file", ["mcs.yaml", "redis.yaml", "karmada.yaml", "karmada-rights.yaml"])
 def test_examples_must_be_taken_by_the_api_server_and_have_flags_that_there_are(
     router_cluster: Cluster, file: str
 ) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from isthmus import logs
 from isthmus.cli.discovery import command
 from isthmus.cli.main import main
 from tests.support.discoveries import registration
@@ -30,6 +31,8 @@ Told = tuple[int, str]
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Told]:
     """The command in this process, to its end: its code, and what it says on stderr."""
+
+    monkeypatch.setattr(logs, "configure", lambda *_: None)  # the process' logs outlive this test
 
     def ended(*arguments: str) -> Told:
         monkeypatch.setattr(sys, "argv", ["isthmus", "discovery", *arguments])
