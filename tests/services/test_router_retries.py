@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from isthmus.api.pools import Location
+from isthmus.router.accesslog import AccessLog
+from isthmus.router.metrics import Metrics
 from isthmus.router.plan.breaker import BreakerSettings
+from isthmus.router.plan.budget import RetryBudget
 from isthmus.router.plan.selector import PolicySettings, PriorityRule
-from isthmus.router.proxy import SMALL_BYTES
+from isthmus.router.proxy import SMALL_BYTES, Proxy, ProxySettings
+from isthmus.web.routes import Route
 from tests.support.http import parse_answers, talk, until
+from tests.support.poolfacts import load
 from tests.support.rawhttp import Request, Wire
+from tests.support.relayrun import serving
 from tests.support.routers import MODEL, body, opened, request, routing
 
 FIRST_POOL = PolicySettings(
@@ -113,10 +120,19 @@ async def test_answer_must_tell_of_the_choice_as_far_as_the_pool_is_known(tmp_pa
             (answer,) = parse_answers(await talk(r.port, request()))
             assert answer.status == 200
             assert answer.headers["x-dynamo-pool-id"] == pool_id
+            assert "x-dynamo-load-age-ms" not in answer.headers
             seen.append(answer.headers.get("x-dynamo-target-region"))
             if len(seen) == 2:
                 leaving.set()
         assert seen == [None, "eu", None]
+        leaving.clear()
+        r.router.directory.put(pool)
+        taken_s = r.router.clock.monotonic() - 2.0
+        r.router.selector.set_loads(pool_id, {MODEL: load(4, taken_s=taken_s)})
+        (answer,) = parse_answers(await talk(r.port, request()))
+        assert 2000 <= int(answer.headers["x-dynamo-load-age-ms"]) < 9000
+        assert answer.headers["x-dynamo-routing-basis"] == "request_count"
+        assert answer.headers["x-dynamo-routing-cost"] == "4"
         assert r.in_flight() == 0
 
 
@@ -131,3 +147,62 @@ async def test_pools_that_left_meanwhile_must_be_passed_over(tmp_path: Path) -> 
         (answer,) = parse_answers(await talk(r.port, request(TO_FIRST)))
         assert (answer.status, answer.json) == (503, {"said": 503})
         assert [len(each.requests) for each in r.backends] == [1, 0, 0]
+
+
+@dataclass
+class Door:
+    """A listener whose requests a proxy passes on."""
+
+    proxy: Proxy
+    port: int = 0
+
+    def routes(self) -> list[Route]:
+        return [Route("/v1/chat/completions", {"POST": self.proxy.forward})]
+
+
+async def _status(status: int, wire: Wire) -> None:
+    await wire.answer({"said": status}, status)
+
+
+@pytest.mark.covers("PW-20")
+async def test_each_request_must_be_told_with_its_pool_its_times_and_whether_all_was_well(
+    tmp_path: Path,
+) -> None:
+    told: list[tuple[str, float, float, bool]] = []
+
+    async def handler(seen: Request, wire: Wire) -> None:
+        what = seen.json["user"]
+        if what == "broken":
+            await wire.start_chunked()
+            await wire.chunk(b"data: 1\n\n")
+            await asyncio.sleep(0.05)
+            wire.reset()
+        elif what == "slow":
+            await wire.start_chunked()
+            await wire.chunk(b"data: 1\n\n")
+            await asyncio.sleep(0.1)
+            await wire.end_chunked()
+        else:
+            await _status(int(what), wire)
+
+    async with routing(tmp_path, handler) as r:
+        proxy = Proxy(
+            ProxySettings(total_s=30.0),
+            r.router.selector,
+            r.router.upstream,
+            RetryBudget(0.2, 10.0, 0.0),
+            Metrics(),
+            r.router.clock,
+            AccessLog(enabled=False),
+            lambda *given: told.append(given),
+        )
+        async with serving(Door(proxy)) as door:
+            for what in ("200", "404", "499", "500", "503", "broken", "slow"):
+                await talk(door.port, request(body(user=what)))
+            await until(lambda: len(told) == 7)
+        (pool,) = r.router.directory.pools
+    assert {each[0] for each in told} == {pool.pool_id}
+    assert [each[3] for each in told] == [True, True, True, False, False, False, True]
+    firsts, wholes = [each[1] for each in told], [each[2] for each in told]
+    assert all(0 < first <= whole for first, whole in zip(firsts, wholes, strict=True))
+    assert wholes[-1] - firsts[-1] > 0.05
