@@ -23,6 +23,8 @@ _REASONS: Final = {
     "name_too_long": "NameTooLong",
     "no_registration": "NoRegistration",
     "no_endpoints": "NoEndpoints",
+    "no_port": "NoPort",
+    "import_withdrawn": "ImportWithdrawn",
 }
 
 
