@@ -8,13 +8,17 @@ to another mode or storage ends the start where it was given, whatever its value
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from click.core import ParameterSource
 
 from isthmus import logs
+
+if TYPE_CHECKING:
+    from isthmus.api.pools import RouterRef
 
 FILE = click.Path(dir_okay=False, path_type=Path)
 OWNERS: Final = {
@@ -91,7 +95,6 @@ def _check_owners(context: click.Context, given: dict[str, Any]) -> None:
 
 def read_options(given: dict[str, Any]) -> Any:
     """The options that these flags come to. Raises UserError, naming the flag."""
-    from isthmus.api.pools import InvalidField, RouterRef, check_text, check_url
     from isthmus.discovery.app import DiscoveryOptions, RedisOptions
     from isthmus.discovery.plan.join import Suffixes
     from isthmus.discovery.routes import Granting
@@ -108,17 +111,6 @@ def read_options(given: dict[str, Any]) -> Any:
         raise UserError("--heartbeat-interval-secs must be above 0 and below --lease-duration-secs")
     if not lease_s <= 86_400:
         raise UserError("--lease-duration-secs must be at most 86400")
-    routers = []
-    for item in given["routers"]:
-        name, _, url = item.partition("=")
-        try:
-            check_text("--router", name)
-            check_url("--router", url)
-        except InvalidField as problem:
-            raise UserError(f"{problem}; write --router ID=URL") from None
-        routers.append(RouterRef(id=name, url=url))
-    if len({each.id for each in routers}) < len(routers):
-        raise UserError("--router: an ID is there twice")
     redis = None
     if given["registration_storage"] == "redis":
         if not given["redis_url"]:
@@ -134,8 +126,27 @@ def read_options(given: dict[str, Any]) -> Any:
         listen=listen,
         mode=given["pool_discovery"],
         suffixes=suffixes,
-        granting=Granting(heartbeat_s=heartbeat_s, lease_s=lease_s, routers=tuple(routers)),
+        granting=Granting(heartbeat_s=heartbeat_s, lease_s=lease_s, routers=_routers(given["routers"])),
         redis=redis,
         tokens_file=given["tokens_file"],
         tls=tls,
     )
+
+
+def _routers(given: Sequence[str]) -> tuple[RouterRef, ...]:
+    """The values of --router."""
+    from isthmus.api.pools import InvalidField, RouterRef, check_text, check_url
+    from isthmus.errors import UserError
+
+    routers = []
+    for item in given:
+        name, _, url = item.partition("=")
+        try:
+            check_text("--router", name)
+            check_url("--router", url)
+        except InvalidField as problem:
+            raise UserError(f"{problem}; write --router ID=URL") from None
+        routers.append(RouterRef(id=name, url=url))
+    if len({each.id for each in routers}) < len(routers):
+        raise UserError("--router: an ID is there twice")
+    return tuple(routers)
