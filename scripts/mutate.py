@@ -71,7 +71,7 @@ ROOMS: Final = {
     ),
     "retries": Room(
         ("src/isthmus/router/proxy.py", "src/isthmus/router/upstream.py"),
-        ("tests/services/test_router.py",),
+        ("tests/services/test_router_retries.py", "tests/services/test_router.py"),
     ),
     "discovery": Room(
         ("src/isthmus/discovery/plan/*.py",),

@@ -16,10 +16,11 @@ from isthmus.router.plan.breaker import BreakerSettings
 from isthmus.router.plan.budget import RetryBudget
 from isthmus.router.plan.selector import PolicySettings, PriorityRule
 from isthmus.router.proxy import SMALL_BYTES, Proxy, ProxySettings
+from isthmus.router.upstream import Timeouts, Upstream
 from isthmus.web.routes import Route
 from tests.support.http import parse_answers, talk, until
 from tests.support.poolfacts import load
-from tests.support.rawhttp import Request, Wire
+from tests.support.rawhttp import RawServer, Request, Wire
 from tests.support.relayrun import serving
 from tests.support.routers import MODEL, body, opened, request, routing
 
@@ -206,3 +207,55 @@ async def test_each_request_must_be_told_with_its_pool_its_times_and_whether_all
     firsts, wholes = [each[1] for each in told], [each[2] for each in told]
     assert all(0 < first <= whole for first, whole in zip(firsts, wholes, strict=True))
     assert wholes[-1] - firsts[-1] > 0.05
+
+
+@pytest.mark.covers("R51", "PW-18")
+async def test_connection_that_dies_in_the_middle_of_a_head_must_never_be_asked_again(tmp_path: Path) -> None:
+    async def handler(_: Request, wire: Wire) -> None:
+        if len(r.backends[0].requests) == 1:
+            await wire.answer({"ok": True})
+            return
+        await wire.send(b"HTTP/1.1 200 OK\r\nContent-Ty")
+        wire.close()
+
+    async with routing(tmp_path, handler) as r:
+        answers = [parse_answers(await talk(r.port, request()))[0] for _ in range(2)]
+        assert [each.status for each in answers] == [200, 502]
+        assert [each.connection for each in r.backends[0].requests] == [1, 1]
+
+
+async def test_pools_must_be_asked_through_the_proxy_of_the_environment() -> None:
+    async with RawServer(_good) as server:
+        upstream = Upstream(Timeouts(), {"HTTP_PROXY": server.url})
+        upstream.open()
+        deadline_s = asyncio.get_running_loop().time() + 5.0
+        for _ in range(2):
+            reply = await upstream.send(
+                "http://pool.test:8000", "/v1/completions", headers=[], body=b"{}", deadline_s=deadline_s
+            )
+            assert await reply.whole() == b'{"ok": true}'
+            reply.close()
+        await upstream.close()
+        assert [each.target for each in server.requests] == ["http://pool.test:8000/v1/completions"] * 2
+        assert server.connections == 1
+
+
+@pytest.mark.covers("R51", "PW-18")
+async def test_fresh_connection_that_dies_must_never_be_replaced(tmp_path: Path) -> None:
+    async def handler(_: Request, wire: Wire) -> None:
+        wire.close()
+
+    async with routing(tmp_path, handler) as r:
+        (answer,) = parse_answers(await talk(r.port, request()))
+        assert answer.status == 502
+        assert len(r.backends[0].requests) == 1
+
+
+@pytest.mark.covers("GR-25")
+@pytest.mark.parametrize(("payload", "param"), [(b"{", None), (b"{}", "model")])
+async def test_bad_body_must_be_refused_with_its_field_if_there_is_one(
+    tmp_path: Path, payload: bytes, param: str | None
+) -> None:
+    async with routing(tmp_path, _good) as r:
+        (answer,) = parse_answers(await talk(r.port, request(payload)))
+        assert (answer.status, answer.json["error"]["param"]) == (400, param)
