@@ -259,3 +259,23 @@ async def test_bad_body_must_be_refused_with_its_field_if_there_is_one(
     async with routing(tmp_path, _good) as r:
         (answer,) = parse_answers(await talk(r.port, request(payload)))
         assert (answer.status, answer.json["error"]["param"]) == (400, param)
+
+
+@pytest.mark.covers("PW-20", "GR-25")
+async def test_errors_must_say_when_to_come_again_and_only_answers_have_times(tmp_path: Path) -> None:
+    async def handler(_: Request, wire: Wire) -> None:
+        wire.close()
+
+    async with routing(tmp_path, handler) as r:
+        (failed,) = parse_answers(await talk(r.port, request()))
+        (missing,) = parse_answers(await talk(r.port, request(body(model="none"))))
+        r.router.directory.put(replace(r.router.directory.pools[0], frontend_urls=()))
+        (unready,) = parse_answers(await talk(r.port, request()))
+        assert [each.status for each in (failed, missing, unready)] == [502, 404, 503]
+        assert ["retry-after" in each.headers for each in (failed, missing, unready)] == [False, False, True]
+        assert r.value("gr_first_byte_seconds_count", pool=ZERO) == 0
+        assert r.value("gr_request_duration_seconds_count", pool=ZERO) == 1
+        assert (
+            r.router.metrics.registry.get_sample_value("gr_request_duration_seconds_count", {"pool": ""})
+            is None
+        )
