@@ -59,6 +59,7 @@ async def test_answer_that_was_held_back_must_be_tried_elsewhere_and_counted(
         assert r.value("gr_attempts_total", pool=ONE, result="ok") == 1
         assert r.value("gr_requests_total", model=MODEL, pool=ONE, code="200") == 1
         assert r.value("gr_request_duration_seconds_count", pool=ONE) == 1
+        assert r.value("gr_first_byte_seconds_count", pool=ONE) == 1
         assert (r.in_flight(), r.router.proxy.running) == (0, 0)
 
 
@@ -279,3 +280,15 @@ async def test_errors_must_say_when_to_come_again_and_only_answers_have_times(tm
             r.router.metrics.registry.get_sample_value("gr_request_duration_seconds_count", {"pool": ""})
             is None
         )
+
+
+@pytest.mark.covers("R50")
+async def test_answer_with_two_lengths_must_never_be_passed_on(tmp_path: Path) -> None:
+    async def handler(_: Request, wire: Wire) -> None:
+        await wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 400000\r\nTransfer-Encoding: chunked\r\n\r\n")
+        await wire.chunk(b"short")
+        await wire.end_chunked()
+
+    async with routing(tmp_path, handler) as r:
+        (answer,) = parse_answers(await talk(r.port, request()))
+        assert answer.status == 502
