@@ -110,10 +110,11 @@ class Connection(asyncio.Protocol):
         """A client that has hung up gets nothing more: its handler is cancelled, as with Go's server.
 
         With `half_close` one that waits for an answer still gets it; whether it is there at all is found out
-        by a word that HTTP/1.1 lets us send before an answer.
+        by a word that HTTP/1.1 lets us send before an answer. Once an answer has begun there is no such word,
+        and the client is taken for gone.
         """
         transport = self._transport
-        if transport is None or not self._limits.half_close or not self._answering:
+        if transport is None or not self._limits.half_close or not self._answering or self._begun:
             return False
         if self._framing.head.minor == 0 or transport.get_extra_info("sslcontext") is not None:
             return False

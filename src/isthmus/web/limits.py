@@ -41,5 +41,5 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     held_bytes: int = 64 * 1024 * 1024
     """Request bodies of all connections together; one that goes beyond is told 503 and closed."""
     half_close: bool = False
-    """Whether a client that has closed its sending side still waits for its answer (R45). A TLS client never
-    does."""
+    """Whether a client that closes its sending side before its answer begins still waits for it (R45). A TLS
+    client never does."""
