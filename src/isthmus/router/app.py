@@ -17,6 +17,7 @@ from typing import Any, Final
 from isthmus import logs
 from isthmus.clock import Clock, SystemClock
 from isthmus.router.accesslog import AccessLog
+from isthmus.router.history import History
 from isthmus.router.loads import Loads
 from isthmus.router.metrics import Metrics
 from isthmus.router.options import RouterOptions
@@ -25,6 +26,7 @@ from isthmus.router.plan.directory import Directory
 from isthmus.router.plan.selector import Selector, is_routable
 from isthmus.router.pools import Discovered, Filed
 from isthmus.router.proxy import Proxy
+from isthmus.router.ui import Page
 from isthmus.router.upstream import Upstream
 from isthmus.runtime.tasks import wait_first
 from isthmus.web.health import health_routes, metrics_routes
@@ -51,6 +53,8 @@ class Router:
         self.upstream = Upstream(options.timeouts)
         self.loads = Loads(self.selector, self.clock)
         self.draining = False
+        self.history = History()
+        self.page = Page(self.state, self.clock)
         budget = RetryBudget(options.retry_share, options.retry_floor_per_s, self.clock.monotonic())
         self.proxy = Proxy(
             options.proxy,
@@ -60,6 +64,7 @@ class Router:
             self.metrics,
             self.clock,
             AccessLog(enabled=options.access_log),
+            self._record,
         )
         self.source: Discovered | Filed
         if options.discovery is not None:
@@ -113,6 +118,7 @@ class Router:
             *(Route(path, {"POST": self.proxy.forward}) for path in PASSED),
             get("/v1/models", self._models),
             get("/pools", self._pools),
+            *(self.page.routes() if options.page else ()),
         ]
         if options.metrics is None:
             routes += own
@@ -201,7 +207,25 @@ class Router:
             "doubtful": self.directory.is_doubtful(pool_id),
         }
 
+    def state(self) -> dict[str, Any]:
+        """What the page shows: every pool as `describe` has it, and its traffic."""
+        now = self.clock.monotonic()
+        return {
+            "policy": self._options.policy.policy,
+            "draining": self.draining,
+            "complete": self.directory.complete,
+            "discovery_age_s": self.source.heard.age_s(),
+            "discovery_problem": self.source.heard.problem,
+            "pools": [
+                self.describe(pool.pool_id) | {"traffic": self.history.traffic(pool.pool_id, now)._asdict()}
+                for pool in self.directory.pools
+            ],
+        }
+
     # What goes on beside
+
+    def _record(self, pool_id: str, first_s: float, _: float, ok: bool) -> None:
+        self.history.record(pool_id, first_s, ok, self.clock.monotonic())
 
     def _changed(self) -> None:
         self.selector.forget_gone()
@@ -216,6 +240,7 @@ class Router:
     def _gauge(self) -> None:
         metrics, now = self.metrics, self.clock.monotonic()
         self.selector.forget_gone()
+        self.history.keep([pool.pool_id for pool in self.directory.pools])
         named = set()
         for pool in self.directory.pools:
             name = str(pool.key)
