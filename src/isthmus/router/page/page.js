@@ -3,7 +3,7 @@
 
 const STALE_MS = 5000;
 const byId = (id) => document.getElementById(id);
-let last = 0;
+let last = Date.now();
 
 function make(tag, className, text) {
   const node = document.createElement(tag);
